@@ -1,0 +1,146 @@
+"""What a workload is: indexed samples, and a model with its loss, optimiser and evaluation.
+
+A workload knows nothing of ranks, of gradient synchronisation or of timing. It hands over parts,
+and whoever trains puts them together. Importing this module, or a workload's package, imports no
+framework; only ``Workload.parts`` does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+OptionValue = int | float | str | bool
+
+#: Inputs and targets of some samples; the first axis of each array counts the samples.
+Batch = tuple[NDArray[Any], NDArray[Any]]
+
+
+class WorkloadError(Exception):
+    """A workload cannot be made as asked; the message is one line saying what, where, what to do."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting of a workload, as written under ``workload:`` in a sweep."""
+
+    default: OptionValue
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[OptionValue, ...] = ()
+
+
+@dataclass(frozen=True)
+class WorkloadInfo:
+    """What is known of a workload without importing a framework or touching data."""
+
+    name: str
+    title: str
+    frameworks: tuple[str, ...]
+    parameters: int  # trainable, at the default options
+    target_metric: str  # a key of what ``Parts.evaluate`` returns
+    learning_rate: float
+    learning_rate_batch: int  # the global batch that ``learning_rate`` was found for
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+class Samples(Protocol):
+    """One split of a data set, by index."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Return copies of the samples at ``indices``, in that order."""
+
+    def arrays(self) -> Batch | None:
+        """Return the whole split as (memory-mapped) arrays, or None where it has no such form."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A workload in one framework, ready to be trained by somebody else.
+
+    ``loss(model(inputs), targets)`` is the mean over the samples of a batch, so that the mean over
+    equal shards is the loss of the global batch. ``optimiser(model, learning_rate)`` makes the
+    framework's own optimiser over all trainable parameters. ``evaluate(model, samples)`` returns
+    metrics by name and leaves the model as it found it.
+    """
+
+    framework: str
+    model: Any
+    loss: Callable[[Any, Any], Any]
+    optimiser: Callable[[Any, float], Any]
+    evaluate: Callable[[Any, Samples], dict[str, float]]
+    parameters: int
+    gradient_bytes: int  # of one full set of gradients, as the framework holds them
+    flops_per_sample: float  # forward and backward of one training step, counted analytically
+
+
+class Workload(ABC):
+    """A training job at given options. Construction is cheap; data is made by ``prepare``."""
+
+    info: WorkloadInfo
+
+    def __init__(self, options: Mapping[str, OptionValue], data_dir: Path) -> None:
+        self.options = resolve_options(self.info, options)
+        self.data_dir = data_dir
+
+    @abstractmethod
+    def train_size(self) -> int:
+        """Return the number of training samples, without touching the data."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the data where it is not there yet; safe when many processes call it at once."""
+
+    @abstractmethod
+    def train(self) -> Samples:
+        """Return the training split; ``prepare`` must have run."""
+
+    @abstractmethod
+    def test(self) -> Samples:
+        """Return the test split; ``prepare`` must have run."""
+
+    @abstractmethod
+    def parts(self, framework: str, seed: int) -> Parts:
+        """Build the model (initialised from ``seed``), loss, optimiser and evaluation."""
+
+
+def resolve_options(
+    info: WorkloadInfo, given: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
+    """Fill in defaults and check ``given``; raise WorkloadError with one line on the first fault."""
+    resolved = {name: option.default for name, option in info.options.items()}
+    for name, value in given.items():
+        if name not in info.options:
+            known = ", ".join(sorted(info.options)) or "none"
+            raise WorkloadError(f"workload {info.name} has no option '{name}' (it has: {known})")
+        resolved[name] = _check_option(info.name, name, info.options[name], value)
+    return resolved
+
+
+def _check_option(workload: str, name: str, option: Option, value: OptionValue) -> OptionValue:
+    where = f"workload {workload}, option {name}"
+    wanted = type(option.default)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not wanted:
+        raise WorkloadError(f"{where}: expected {wanted.__name__}, got {value!r}")
+    if option.choices and value not in option.choices:
+        raise WorkloadError(f"{where}: {value!r} is not one of {list(option.choices)}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not np.isfinite(value):
+            raise WorkloadError(f"{where}: {value!r} is not a finite number")
+        if option.minimum is not None and value < option.minimum:
+            raise WorkloadError(f"{where}: {value!r} is below the minimum of {option.minimum:g}")
+        if option.maximum is not None and value > option.maximum:
+            raise WorkloadError(f"{where}: {value!r} is above the maximum of {option.maximum:g}")
+    return value

@@ -6,10 +6,21 @@ one down by hand. Only ``detect_machine`` looks at the world.
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import math
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+LAUNCHERS = ("horovodrun", "mpirun", "mpiexec", "srun", "sbatch", "torchrun")
+MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
+BUILD_MARKER = "hvdscale_build.json"  # beside horovod's metadata.json, in wheels that we built
 
 
 @dataclass(frozen=True)
@@ -70,3 +81,304 @@ class Machine:
     def slots(self) -> int:
         """Return how many ranks fit on all hosts together."""
         return sum(host.slots for host in self.hosts)
+
+
+def detect_machine(slots: int | None = None) -> Machine:
+    """Look at this machine, or at the Slurm allocation this process is in.
+
+    ``slots`` replaces the number of ranks that each host takes (more than its cores, say). Imports
+    no framework and runs nothing slower than ``nvidia-smi`` and ``mpirun --version``.
+    """
+    gpus = detect_gpus()
+    device = "cuda" if gpus and torch_cuda_version() else "cpu"
+    slurm = detect_slurm()
+    cores = usable_cores()
+    here = Host(os.uname().nodename, cores, len(gpus) if device == "cuda" else cores)
+    hosts = _allocated_hosts(os.environ, here, device) if slurm else (here,)
+    if slots is not None:
+        hosts = tuple(Host(host.name, host.cores, slots) for host in hosts)
+    return Machine(
+        hosts=hosts,
+        device=device,
+        mpi=detect_mpi(),
+        slurm=slurm,
+        launchers=detect_launchers(),
+        modules=frozenset(name for name in MODULES if _importable(name)),
+        interfaces=network_interfaces(),
+        python_by_backend=_python_by_backend(os.environ),
+    )
+
+
+def usable_cores() -> int:
+    """Return the logical CPUs this process may use: its affinity, and its cgroup's CPU quota."""
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return allowed
+    return allowed if quota == "max" else max(1, min(allowed, math.ceil(int(quota) / int(period))))
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU that this process may use."""
+
+    index: int
+    name: str
+    memory_mib: int
+    compute_capability: str  # "9.0"
+    driver: str
+
+
+def detect_gpus() -> tuple[Gpu, ...]:
+    """Return the NVIDIA GPUs that ``CUDA_VISIBLE_DEVICES`` leaves; none where there is no driver."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    fields = "index,uuid,name,memory.total,compute_cap,driver_version"
+    text = run_quietly([tool, f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
+    return parse_gpus(text or "", os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def parse_gpus(text: str, visible: str | None) -> tuple[Gpu, ...]:
+    """Read ``nvidia-smi``'s table; ``visible`` is ``CUDA_VISIBLE_DEVICES`` or None."""
+    found: list[tuple[str, Gpu]] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 6 or not cells[0].isdigit():
+            continue
+        memory_mib = int(cells[3]) if cells[3].isdigit() else 0
+        found.append((cells[1], Gpu(int(cells[0]), cells[2], memory_mib, cells[4], cells[5])))
+    if visible is None:
+        return tuple(gpu for _, gpu in found)
+    chosen = []
+    for item in (part.strip() for part in visible.split(",")):
+        match = [gpu for uuid, gpu in found if item in (str(gpu.index), uuid)]
+        if not match:
+            break  # CUDA itself stops at the first device that is not there
+        chosen += match
+    return tuple(chosen)
+
+
+def torch_cuda_version(package: Path | None = None) -> str:
+    """Return the CUDA version torch was built with, from its ``version.py``; "" for none, no torch.
+
+    Read, not imported: importing torch takes seconds.
+    """
+    folder = package or package_folder("torch")
+    if folder is None:
+        return ""
+    try:
+        text = (folder / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    match = re.search(r"^cuda\b[^=]*=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
+    return match.group(1) if match else ""
+
+
+def detect_mpi(source: str = "auto", prefix: Path | None = None) -> Mpi | None:
+    """Return the MPI to launch with, or None.
+
+    ``source``: "wheel" is the one inside this Python's environment, "system" the first on the PATH
+    outside it. "auto" is the one the installed Horovod was built for; where that is not known, the
+    system's if it can also compile (an ``mpicc``), else the wheel, else any ``mpirun``.
+    """
+    environment = prefix or Path(sys.prefix)
+    wheel = environment / "bin" / "mpirun"
+    system = which_outside(environment, "mpirun") or which_outside(environment, "mpiexec")
+    if source == "auto":
+        built_for = str(read_build_marker().get("mpi", {}).get("source", ""))
+        compiles = which_outside(environment, "mpicc") is not None
+        source = built_for or ("system" if (system and compiles) or not wheel.exists() else "wheel")
+    mpirun = wheel if source == "wheel" and wheel.exists() else None
+    if source == "system":
+        mpirun = system
+    return inspect_mpi(mpirun, source, environment) if mpirun else None
+
+
+def inspect_mpi(mpirun: Path, source: str, prefix: Path) -> Mpi | None:
+    """Ask an ``mpirun`` what it is; None when it does not answer."""
+    text = run_quietly([str(mpirun), "--version"])
+    if text is None:
+        return None
+    flavour, version = parse_mpi_version(text)
+    return Mpi(
+        flavour=flavour,
+        version=version,
+        mpirun=str(mpirun),
+        library=text.strip().splitlines()[0].strip() if text.strip() else "",
+        cuda_aware=flavour == "openmpi" and _openmpi_has_cuda(mpirun, source, prefix),
+        source=source,
+    )
+
+
+def parse_mpi_version(text: str) -> tuple[str, str]:
+    """Return (flavour, version) from the output of ``mpirun --version``."""
+    patterns = (
+        ("openmpi", r"\(Open MPI\)\s+(\d[\w.]*)"),
+        ("openmpi", r"Open MPI\D+(\d[\w.]*)"),
+        ("intel", r"Intel\(R\) MPI Library.*?Version\s+(\d[\w.]*)"),
+        ("mpich", r"HYDRA build details:.*?Version:\s+(\d[\w.]*)"),
+    )
+    for flavour, pattern in patterns:
+        match = re.search(pattern, text, re.DOTALL)
+        if match:
+            return flavour, match.group(1)
+    return "unknown", ""
+
+
+def _openmpi_has_cuda(mpirun: Path, source: str, prefix: Path) -> bool:
+    # Open MPI's own word (its FAQ): a false answer here means device pointers crash or corrupt.
+    tool = mpirun.with_name("ompi_info")
+    if not tool.exists():
+        return False
+    extra = {"OPAL_PREFIX": str(prefix)} if source == "wheel" else {}
+    text = run_quietly([str(tool), "--parsable", "--all"], extra) or ""
+    return parse_cuda_support(text)
+
+
+def parse_cuda_support(text: str) -> bool:
+    """Tell from ``ompi_info --parsable --all`` whether this Open MPI takes device pointers."""
+    return bool(re.search(r":(?:opal|mpi)_built_with_cuda_support:value:true\b", text))
+
+
+def read_build_marker() -> dict[str, dict[str, object]]:
+    """Return what our builder wrote into the installed Horovod; empty for another build or none."""
+    folder = package_folder("horovod")
+    try:
+        data = json.loads((folder / BUILD_MARKER).read_text(encoding="utf-8")) if folder else {}
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def detect_launchers() -> dict[str, str]:
+    """Return name → path of each launcher; this Python's environment goes before the PATH."""
+    path = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
+    found = {name: shutil.which(name, path=path) for name in LAUNCHERS}
+    return {name: place for name, place in found.items() if place}
+
+
+def network_interfaces() -> tuple[str, ...]:
+    """Return the names of the interfaces that are up, without loopback."""
+    up, loopback = 0x1, 0x8  # IFF_UP, IFF_LOOPBACK of <net/if.h>
+    names = []
+    for folder in sorted(Path("/sys/class/net").glob("*")):
+        try:
+            flags = int((folder / "flags").read_text(), 16)
+        except (OSError, ValueError):
+            continue
+        if flags & up and not flags & loopback:
+            names.append(folder.name)
+    return tuple(names)
+
+
+def detect_slurm() -> Slurm | None:
+    """Return the allocation this process is in, None outside of one."""
+    job_id = os.environ.get("SLURM_JOB_ID", "")
+    if not job_id:
+        return None
+    srun = shutil.which("srun")
+    version = (run_quietly([srun, "--version"]) or "") if srun else ""
+    plugins = (run_quietly([srun, "--mpi=list"]) or "") if srun else ""
+    return Slurm(
+        job_id=job_id,
+        version=version.split()[-1] if version.split() else "",
+        array_job_id=os.environ.get("SLURM_ARRAY_JOB_ID", ""),
+        array_task_id=os.environ.get("SLURM_ARRAY_TASK_ID", ""),
+        partition=os.environ.get("SLURM_JOB_PARTITION", ""),
+        mpi_plugins=parse_mpi_plugins(plugins),
+    )
+
+
+def parse_mpi_plugins(text: str) -> tuple[str, ...]:
+    """Return the plug-ins that ``srun --mpi=list`` names, one a line below a heading."""
+    words = [word for line in text.splitlines() for word in line.split("srun:")[-1].split()]
+    return tuple(word for word in words if re.fullmatch(r"none|openmpi|cray\w*|pmi\w+", word))
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Expand Slurm's counts a node: "48(x2),24" is (48, 48, 24)."""
+    counts: list[int] = []
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match is None:
+            return ()
+        counts += [int(match.group(1))] * int(match.group(2) or 1)
+    return tuple(counts)
+
+
+def _allocated_hosts(env: Mapping[str, str], here: Host, device: str) -> tuple[Host, ...]:
+    # Devices of the other nodes cannot be seen from here: a node of an allocation has as many as
+    # this one, which is what `--gpus-per-node` gives.
+    names = _expand_hosts(env.get("SLURM_JOB_NODELIST", ""))
+    if len(names) < 2:
+        return (here,)
+    cores = parse_counts(env.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    if len(cores) != len(names):
+        cores = (here.cores,) * len(names)
+    return tuple(
+        Host(name, count, here.slots if device == "cuda" else count)
+        for name, count in zip(names, cores, strict=True)
+    )
+
+
+def _expand_hosts(text: str) -> list[str]:
+    if not text:
+        return []
+    import hostlist
+
+    return [str(name) for name in hostlist.expand_hostlist(text)]
+
+
+def _python_by_backend(env: Mapping[str, str]) -> dict[str, str]:
+    # NCCL and host-staged operations are two builds of Horovod, so two environments:
+    # HVDSCALE_PYTHON_MPI_HOST=/path/to/python is the one for the backend `mpi-host`.
+    prefix = "HVDSCALE_PYTHON_"
+    return {
+        name[len(prefix) :].lower().replace("_", "-"): value
+        for name, value in env.items()
+        if name.startswith(prefix) and value
+    }
+
+
+def package_folder(name: str) -> Path | None:
+    """Return the folder of an importable package without importing it, None where there is none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None:  # a folder without __init__.py is no package
+        return None
+    return Path(spec.origin).parent
+
+
+def _importable(name: str) -> bool:
+    return package_folder(name) is not None
+
+
+def which_outside(prefix: Path, name: str) -> Path | None:
+    """Return the first ``name`` on the PATH that is not inside the environment ``prefix``."""
+    inside = (prefix / "bin").resolve()
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    kept = [folder for folder in folders if folder and Path(folder).resolve() != inside]
+    found = shutil.which(name, path=os.pathsep.join(kept))
+    return Path(found) if found else None
+
+
+def run_quietly(argv: list[str], extra_env: Mapping[str, str] | None = None) -> str | None:
+    """Return a command's output (stdout, then stderr); None if it fails or takes over 30 s."""
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **(extra_env or {})},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout + done.stderr if done.returncode == 0 else None

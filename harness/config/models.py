@@ -1,0 +1,219 @@
+"""The config as frozen types. A field's default is what the README documents.
+
+``RunConfig`` holds only what changes a measurement; what organises a campaign (name, blocks, order,
+timeouts, base) lives in ``Sweep``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from harness.config.placement import Placement
+
+ENGINES = ("horovod", "ddp", "none")
+BACKENDS = ("nccl", "mpi", "mpi-host", "gloo")
+CONTROLLERS = ("mpi", "gloo")
+LAUNCHERS = ("inline", "horovodrun", "mpirun", "srun", "torchrun")
+FRAMEWORKS = ("torch", "tensorflow")
+INSTRUMENTS = ("phases",)
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, got {value}")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_no_bool), Field(gt=0, le=10**12)]
+Natural = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=10**12)]
+Positive = Annotated[float, BeforeValidator(_no_bool), Field(gt=0)]
+NotNegative = Annotated[float, BeforeValidator(_no_bool), Field(ge=0)]
+
+
+class Frozen(BaseModel):
+    """Base of all config and record types: immutable, unknown keys refused, no NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class WorkloadConfig(Frozen):
+    """Which training job, in which framework; every other key is an option of the workload."""
+
+    name: str
+    framework: Literal["torch", "tensorflow"] = "torch"
+    options: dict[str, int | float | str | bool] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_options(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"name": data}
+        if not isinstance(data, dict):
+            return data
+        known = {"name", "framework", "options"}
+        extra = {key: value for key, value in data.items() if key not in known}
+        options = data.get("options", {})
+        if not isinstance(options, dict):
+            return data
+        rest = {key: value for key, value in data.items() if key in known - {"options"}}
+        return rest | {"options": {**options, **extra}}
+
+
+class Execution(Frozen):
+    """How a step is computed, beside what it computes."""
+
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    graph: bool = False
+    compile: bool = False
+    channels_last: bool = False
+    accumulate: Count = 1  # local batches whose gradients are summed before one all-reduce
+
+
+class HorovodTuning(Frozen):
+    """Horovod's own knobs; the defaults are those of Horovod 0.28.1 unless a comment says so."""
+
+    controller: Literal["mpi", "gloo"] | None = None  # None: the first that fits the launcher
+    cycle_time_ms: NotNegative = 1.0
+    fusion_threshold_mb: NotNegative = 128.0
+    async_completion: bool = False
+    groups: Natural = 0  # 0: no groups, tensors are fused as they become ready
+    compression: Literal["none", "fp16", "bf16"] = "none"
+
+
+class LearningRate(Frozen):
+    """Base rate (None: the workload's own) and how it follows the global batch."""
+
+    base: Positive | None = None
+    base_batch: Count | None = None
+    rule: Literal["none", "sqrt", "linear"] = "none"
+
+
+class Measure(Frozen):
+    """What a launch measures. The window lasts ``window_s``, but never under ``min_steps``."""
+
+    warmup_steps: Natural = 20
+    window_s: Positive = 5.0
+    min_steps: Count = 50
+    instruments: tuple[Literal["phases"], ...] = ("phases",)
+
+
+class SweepMeasure(Measure):
+    """``Measure``, and how often a launch is repeated."""
+
+    blocks: Count = 5
+    ci_target: Positive | None = None  # relative half width of the interval that ends a sweep
+    max_blocks: Count = 10
+    timeout_s: Positive = 600.0
+
+
+class Base(Frozen):
+    """What speedup divides by; ``placement: node`` is one full node of the machine."""
+
+    engine: Literal["horovod", "ddp", "none"] = "none"
+    placement: Placement | Literal["node"] = Placement(1, (1,))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            if data == "node":
+                return {"engine": "horovod", "placement": "node"}
+            engine, at, size = data.partition("@")
+            if not at or size != "1":
+                raise ValueError(f"base '{data}' is not one of none@1, horovod@1, ddp@1, node")
+            return {"engine": engine}
+        return data
+
+
+class RunConfig(Frozen):
+    """One point: everything that changes what is measured, and nothing else."""
+
+    workload: WorkloadConfig
+    engine: Literal["horovod", "ddp", "none"] = "horovod"
+    backend: Literal["nccl", "mpi", "mpi-host", "gloo"] | None = None
+    launcher: Literal["inline", "horovodrun", "mpirun", "srun", "torchrun"] | None = None
+    placement: Placement = Placement(1, (1,))
+    placement_policy: Literal["pack", "spread"] = "pack"
+    scaling: Literal["weak", "strong"] = "weak"
+    batch_size: Count | None = None
+    global_batch_size: Count | None = None
+    data: Literal["device", "host", "disk"] = "device"
+    execution: Execution = Execution()
+    horovod: HorovodTuning = HorovodTuning()
+    learning_rate: LearningRate = LearningRate()
+    cores_per_rank: Literal["fixed", "share"] | Count = "fixed"
+    seed: Natural = 1
+    measure: Measure = Measure()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_what_has_no_meaning(cls, data: Any) -> Any:
+        """``engine: none`` has no backend and no tuning, DDP none of Horovod's; explicit
+        placements have no policy. Dropping them makes equal points equal."""
+        if not isinstance(data, dict):
+            return data
+        drop: set[str] = set()
+        if data.get("engine") == "none":
+            drop |= {"backend", "horovod"}
+            if data.get("launcher") not in ("inline", "srun", *_UNKNOWN_TO(data.get("launcher"))):
+                drop.add("launcher")
+        elif data.get("engine") == "ddp":
+            drop.add("horovod")
+        if not str(data.get("placement", "1x1")).isdigit():
+            drop.add("placement_policy")
+        return {key: value for key, value in data.items() if key not in drop}
+
+    @model_validator(mode="after")
+    def _one_batch(self) -> RunConfig:
+        mine, other = (
+            ("batch_size", "global_batch_size")
+            if self.scaling == "weak"
+            else ("global_batch_size", "batch_size")
+        )
+        if getattr(self, mine) is None:
+            raise ValueError(f"scaling: {self.scaling} needs {mine}")
+        if getattr(self, other) is not None:
+            raise ValueError(f"scaling: {self.scaling} takes {mine}, not {other}")
+        n = self.placement.count
+        if self.global_batch_size is not None and self.global_batch_size % n:
+            raise ValueError(
+                f"global_batch_size {self.global_batch_size} cannot be divided by {n} ranks"
+            )
+        return self
+
+    @property
+    def world_size(self) -> int:
+        """Return N, the number of ranks."""
+        return self.placement.count
+
+    @property
+    def rank_batch(self) -> int:
+        """Return the samples of one rank and step."""
+        if self.batch_size is not None:
+            return self.batch_size
+        assert self.global_batch_size is not None  # one of the two is there, see _one_batch
+        return self.global_batch_size // self.world_size
+
+    @property
+    def global_batch(self) -> int:
+        """Return the samples of all ranks and one step."""
+        return self.rank_batch * self.world_size
+
+
+def _UNKNOWN_TO(launcher: object) -> tuple[object, ...]:
+    """An unknown launcher is kept, so that it is refused by name instead of being dropped."""
+    return () if launcher in LAUNCHERS or launcher is None else (launcher,)
+
+
+class Sweep(Frozen):
+    """A campaign as a user writes it, after ``load``: the raw point keys, lists being axes."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    point: dict[str, Any]  # the keys of RunConfig; a list of values is an axis
+    measure: SweepMeasure = SweepMeasure()
+    base: Base | None = Base()
+    include: tuple[dict[str, Any], ...] = ()
+    exclude: tuple[dict[str, Any], ...] = ()
+    zip: tuple[tuple[str, ...], ...] = ()

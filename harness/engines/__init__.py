@@ -1,0 +1,1 @@
+"""What synchronises gradients; see ``api.py`` for the contract and ``registry.py`` for the names."""

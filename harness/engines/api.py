@@ -1,0 +1,144 @@
+"""The engine contract: an engine builds the whole training step, and the harness only runs it.
+
+An engine joins the ranks into a world (``start``), and ``build`` turns a workload's parts into a
+``Step``. Nothing outside an engine knows how gradients are synchronised, and nothing in an engine
+knows why a step is run. A compiled graph, a CUDA graph or a plain eager loop all fit behind ``run``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.config.models import RunConfig
+from harness.record import BackendProof
+from harness.spec import Resolved
+from workloads.api import Parts
+
+#: Boundaries of a marked step, in order; a phase is the time between two neighbours.
+BOUNDARIES = ("start", "data", "forward", "backward", "sync", "update")
+PHASES = ("data_s", "forward_s", "backward_s", "exposed_sync_s", "update_s")
+
+
+@dataclass(frozen=True)
+class World:
+    """Where this rank stands, as the engine's own runtime says (not the launcher's variables)."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What an engine has synchronised since it was built, as seen by this rank."""
+
+    steps: int
+    bytes: int
+
+
+class Step(ABC):
+    """One training step of one rank, built by an engine.
+
+    Loss values stay on the device: ``losses`` brings them over, so that reading them never puts a
+    synchronisation into a timed step.
+    """
+
+    gradient_bytes: int
+    gradient_allreduce: bool  # False where one rank trains alone
+
+    @abstractmethod
+    def run(self, batch: tuple[Any, ...], *, sync: bool = True) -> Any:
+        """Forward, backward, all-reduce, update; return the local loss, still on the device.
+
+        ``batch`` is what the feed made: tensors on the step's device. With ``sync=False`` the step
+        is the same without the all-reduce; engines that cannot do that raise NotImplementedError.
+        """
+
+    @abstractmethod
+    def run_marked(self, next_batch: Any, *, sync: bool = True) -> Any:
+        """As ``run``, with every boundary of ``BOUNDARIES`` marked; ``next_batch()`` gives the batch.
+
+        Marks stay on the device too, until ``take_marks``.
+        """
+
+    @abstractmethod
+    def take_marks(self) -> NDArray[np.float64]:
+        """Return and forget the marks: (steps, len(BOUNDARIES)) seconds on one clock of this rank.
+
+        A boundary that this engine does not have (``sync`` where nothing is synchronised) equals
+        the one before it.
+        """
+
+    @abstractmethod
+    def reduced(self) -> Reduced:
+        """Return what was synchronised so far."""
+
+    @abstractmethod
+    def losses(self, values: Sequence[Any]) -> NDArray[np.float64]:
+        """Bring losses that ``run`` returned to the host, (len(values),)."""
+
+    @abstractmethod
+    def checksum(self) -> str:
+        """Return a digest of all parameters (and buffers that training changes), bit by bit."""
+
+    @abstractmethod
+    def device_synchronise(self) -> None:
+        """Wait for everything this rank has queued on its device; nothing to do on a CPU."""
+
+
+class Engine(ABC):
+    """How ranks are joined and their gradients synchronised, in one framework."""
+
+    name: str
+    framework: str
+
+    def __init__(self, config: RunConfig, resolved: Resolved) -> None:
+        self.config = config
+        self.resolved = resolved
+
+    @abstractmethod
+    def start(self) -> World:
+        """Join the world; raises LaunchError where the launcher started something else."""
+
+    @abstractmethod
+    def build(self, parts: Parts, learning_rate: float) -> Step:
+        """Make the step: parameters are broadcast from rank 0, so that all ranks start alike."""
+
+    @abstractmethod
+    def make_buffer(self, count_bytes: int, fill: float) -> Any:
+        """Return a float32 buffer of ``count_bytes`` (a multiple of 4) on the device."""
+
+    @abstractmethod
+    def allreduce(self, buffer: Any) -> Any:
+        """Sum ``buffer`` over the ranks and wait for the result, which is returned."""
+
+    @abstractmethod
+    def to_host(self, buffer: Any) -> NDArray[np.float32]:
+        """Return a buffer's values."""
+
+    @abstractmethod
+    def gather(self, value: Any) -> list[Any]:
+        """Return the picklable ``value`` of every rank, in rank order, on every rank."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+
+    @abstractmethod
+    def proof(self) -> BackendProof:
+        """Say what moves the gradient bytes, with evidence; ``proven`` is None if it is unknown."""
+
+    @abstractmethod
+    def versions(self) -> Mapping[str, str]:
+        """Return versions of what this engine runs on, for the record."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Leave the world; called once, last."""

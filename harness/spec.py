@@ -1,0 +1,63 @@
+"""One launch, as it is handed to its ranks: what is decided before they start.
+
+The launcher's side writes it to a file, ``hvdscale bench --run FILE`` reads it on every rank.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from harness.config.models import Frozen, RunConfig
+
+
+class Resolved(Frozen):
+    """What a config left open, as it was decided for one machine."""
+
+    launcher: str
+    backend: str | None
+    controller: str | None
+    placement: tuple[int, ...]  # devices per node, in the order of ``hosts``
+    hosts: tuple[str, ...]
+    device: Literal["cpu", "cuda"]
+    cores_per_rank: int
+    bind: bool  # each rank keeps to cores of its own; False where there are more ranks than cores
+
+    @property
+    def world_size(self) -> int:
+        """Return N."""
+        return sum(self.placement)
+
+
+class BlockRef(Frozen):
+    """Which repetition a launch belongs to: base and points of one block are paired."""
+
+    repeat: int  # from 0
+    allocation: str  # "local:HOST" or "slurm:JOBID"; blocks pair inside one allocation only
+    order: int = 0  # position in the shuffled order of the block
+    is_base: bool = False
+
+
+class RunSpec(Frozen):
+    """Everything that the ranks of one launch are told."""
+
+    run_id: str
+    attempt: int
+    sweep: str
+    config: RunConfig
+    resolved: Resolved
+    block: BlockRef
+    results: Path  # the sweep's folder; rank 0 writes the record below it
+    log_dir: Path  # rank-K.log of this attempt
+    data_dir: Path
+    timeout_s: float
+    launch_id: str = ""  # marks the processes of this launch in their environment
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        """Read what ``write`` wrote."""
+        return cls.model_validate_json(path.read_text(encoding="utf-8"))
+
+    def write(self, path: Path) -> None:
+        """Write the spec where its ranks will read it."""
+        path.write_text(self.model_dump_json(indent=1), encoding="utf-8")

@@ -1,0 +1,116 @@
+"""The stress-strain network in PyTorch: 153,441 parameters, mean squared error, Adam."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from workloads.api import Parts, Samples
+from workloads.stress_strain.curves import CHANNELS, LABELS, POINTS
+
+_EVALUATION_BATCH = 4096
+
+
+class StressStrainNet(nn.Module):
+    """Curves (n, 3, 200) to normalised G0 and a, (n, 2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv1d(CHANNELS, 32, kernel_size=9, padding="same"),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Conv1d(32, 32, kernel_size=7, padding="same"),
+            nn.ReLU(),
+            nn.MaxPool1d(4),
+            nn.Flatten(),
+            nn.Linear(32 * POINTS // 8, 181),
+            nn.ReLU(),
+            nn.Linear(181, LABELS),
+        )
+
+    def forward(self, curves: torch.Tensor) -> torch.Tensor:
+        """Return the prediction, (n, 2)."""
+        prediction: torch.Tensor = self.layers(curves)
+        return prediction
+
+
+def build(seed: int) -> Parts:
+    """Build the network on the CPU, a pure function of ``seed``, with what trains it."""
+    model = make_model(seed)
+    parameters = sum(p.numel() for p in model.parameters())
+    return Parts(
+        framework="torch",
+        model=model,
+        loss=nn.MSELoss(),
+        optimiser=_adam,
+        evaluate=evaluate,
+        parameters=parameters,
+        gradient_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
+        flops_per_sample=flops_per_sample(),
+    )
+
+
+def make_model(seed: int) -> StressStrainNet:
+    """Return the network with weights and biases uniform in +-1/sqrt(fan-in), PyTorch's default.
+
+    The numbers come from a generator of their own. The layers are first made without memory, so
+    that PyTorch's own initialisation draws nothing: the global random state stays as it was.
+    """
+    with torch.device("meta"):
+        model = StressStrainNet()
+    model.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for layer in model.layers:
+            if isinstance(layer, nn.Conv1d | nn.Linear):
+                bound = 1 / math.sqrt(layer.weight[0].numel())
+                for parameter in layer.parameters():
+                    parameter.uniform_(-bound, bound, generator=generator)
+    return model
+
+
+def flops_per_sample() -> float:
+    """Return the floating-point operations of one training step, a sample.
+
+    Convention: a multiply-add is two; convolutions and matrix products alone are counted, not
+    biases, activations, pooling, loss and optimiser. Backward takes each product twice more, for
+    the gradients of weights and of inputs; the first layer's inputs need none.
+    """
+    first = 2 * POINTS * 32 * (CHANNELS * 9)
+    second = 2 * (POINTS // 2) * 32 * (32 * 7)
+    dense = 2 * (32 * POINTS // 8) * 181 + 2 * 181 * LABELS
+    return float(2 * first + 3 * (second + dense))
+
+
+def evaluate(model: Any, samples: Samples) -> dict[str, float]:
+    """Return ``{"mse": ...}``, the mean over samples and both labels; the model stays as it was.
+
+    Runs on the device of the model's parameters, in batches, without gradients.
+    """
+    modes = {module: module.training for module in model.modules()}
+    weight = next(model.parameters())
+    total = 0.0
+    model.eval()
+    try:
+        with torch.no_grad():
+            for start in range(0, len(samples), _EVALUATION_BATCH):
+                stop = min(start + _EVALUATION_BATCH, len(samples))
+                inputs, labels = (
+                    torch.from_numpy(array).to(weight.device, weight.dtype)
+                    for array in samples.gather(np.arange(start, stop, dtype=np.int64))
+                )
+                total += float((model(inputs) - labels).double().square().sum())
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    return {"mse": total / (len(samples) * LABELS)}
+
+
+def _adam(model: Any, learning_rate: float) -> torch.optim.Adam:
+    """Return Adam over all trainable parameters of ``model``."""
+    return torch.optim.Adam(model.parameters(), lr=learning_rate)

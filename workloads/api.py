@@ -23,7 +23,7 @@ Batch = tuple[NDArray[Any], NDArray[Any]]
 
 
 class WorkloadError(Exception):
-    """A workload cannot be made as asked; the message is one line saying what, where, what to do."""
+    """A workload cannot be made as asked; the message is one line: what, where, what to do."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,8 @@ class Workload(ABC):
         """Build the model (initialised from ``seed``), loss, optimiser and evaluation."""
 
 
-def resolve_options(
-    info: WorkloadInfo, given: Mapping[str, OptionValue]
-) -> dict[str, OptionValue]:
-    """Fill in defaults and check ``given``; raise WorkloadError with one line on the first fault."""
+def resolve_options(info: WorkloadInfo, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Fill in defaults and check ``given``; raise WorkloadError, one line, on the first fault."""
     resolved = {name: option.default for name, option in info.options.items()}
     for name, value in given.items():
         if name not in info.options:

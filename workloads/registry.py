@@ -1,4 +1,4 @@
-"""The workloads by name, each a lazy ``"module:Class"`` so that listing them imports no framework."""
+"""The workloads by name, each a lazy ``"module:Class"``: listing them imports no framework."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> type[Workload]:
-    """Return the class of a workload; raise WorkloadError, with the near name, where it is unknown."""
+    """Return the class of a workload; WorkloadError, with the near name, where it is unknown."""
     target = WORKLOADS.get(name)
     if target is None:
         near = get_close_matches(name, list(WORKLOADS), n=1)

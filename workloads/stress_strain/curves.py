@@ -92,9 +92,11 @@ def make_curves(spec: CurveSpec, start: int, stop: int) -> tuple[Float, Float]:
     drawn = _draw(spec.seed, start, stop)
     inputs = np.empty((stop - start, CHANNELS, POINTS), np.float32)
     point = np.arange(POINTS, dtype=np.float32)
-    step = physics.path_length(drawn.amplitudes) / (drawn.measured - 1).astype(np.float32)
+    gaps: Float = (drawn.measured - 1).astype(np.float32)
+    step: Float = physics.path_length(drawn.amplitudes) / gaps
     padding = np.arange(POINTS) >= drawn.measured[:, np.newaxis]
-    strain, stress = physics.cyclic_curve(point * step[:, np.newaxis], drawn.amplitudes, drawn.a)
+    travelled: Float = point * step[:, np.newaxis]
+    strain, stress = physics.cyclic_curve(travelled, drawn.amplitudes, drawn.a)
     _add_noise(spec, drawn, strain, stress)
     to_unit = drawn.g0_pa * np.float32(physics.REFERENCE_STRAIN / STRESS_UNIT_PA)
     inputs[:, 0] = strain

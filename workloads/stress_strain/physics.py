@@ -38,13 +38,16 @@ REFERENCE_STRAIN = 1e-3
 
 def reduced_backbone(strain: Float, a: Float) -> Float:
     """Return the reduced stress of first loading; ``strain`` >= 0, reduced; shapes broadcast."""
-    return strain / (np.power(strain, a) + np.float32(1))
+    power: Float = np.power(strain, a)
+    stress: Float = strain / (power + np.float32(1))
+    return stress
 
 
 def path_length(amplitudes: Float) -> Float:
     """Return the strain travelled on 0 -> A1 -> -A2 -> A3; ``amplitudes`` (n, 3) gives (n,)."""
     a1, a2, a3 = amplitudes.T
-    return np.float32(2) * (a1 + a2) + a3
+    length: Float = np.float32(2) * (a1 + a2) + a3
+    return length
 
 
 def cyclic_curve(travelled: Float, amplitudes: Float, a: Float) -> tuple[Float, Float]:
@@ -79,12 +82,14 @@ def cyclic_curve(travelled: Float, amplitudes: Float, a: Float) -> tuple[Float, 
         np.copyto(start, from_, where=inside)
         np.copyto(factor, np.float32(times), where=inside)
         np.copyto(offset, plus, where=inside)
-    stress = offset + factor * reduced_backbone((travelled - start) / np.abs(factor), exponent)
+    scale: Float = np.abs(factor)
+    branch = reduced_backbone((travelled - start) / scale, exponent)
+    stress: Float = offset + factor * branch
     return _path_strain(travelled, a1, a2), stress
 
 
 def _path_strain(travelled: Float, a1: Float, a2: Float) -> Float:
-    """Return the reduced strain, (n, p), where the path has got to; ``a1`` and ``a2`` are (n, 1)."""
+    """Return the reduced strain, (n, p), on the path; ``a1`` and ``a2`` are (n, 1)."""
     two = np.float32(2)
     unloading = two * a1 - travelled
     return np.where(

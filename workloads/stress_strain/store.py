@@ -5,7 +5,7 @@ Layout, little-endian::
     0            8 bytes   magic
     8            uint32    length of the JSON text
     12           uint32    CRC-32 of the JSON text
-    16           JSON      format, generator, seed, noise, count, shape, chunk and the table's CRC-32
+    16           JSON      format, generator, count, shape, seed, noise; CRC-32 of the table
     4096         uint32    table: CRC-32 of each chunk's inputs, then of each chunk's labels
     (4096 * k)   float32   inputs (n, 3, 200), C order
     behind it    float32   labels (n, 2), C order
@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workloads.api import WorkloadError
 from workloads.stress_strain.curves import (
@@ -250,7 +249,10 @@ def _write_all(spec: DataSpec, fd: int) -> None:
 
     def write_chunk(chunk: int) -> None:
         start, stop = spec.span(chunk)
-        inputs, labels = (a.astype("<f4", copy=False) for a in make_curves(spec.curves, start, stop))
+        inputs, labels = (
+            array.astype("<f4", copy=False).data.cast("B")
+            for array in make_curves(spec.curves, start, stop)
+        )
         sums[:, chunk] = zlib.crc32(inputs), zlib.crc32(labels)
         _pwrite(fd, inputs, spec.inputs_offset + start * _INPUT_BYTES)
         _pwrite(fd, labels, spec.labels_offset + start * _LABEL_BYTES)
@@ -265,13 +267,12 @@ def _write_all(spec: DataSpec, fd: int) -> None:
     table = sums.tobytes()
     text = json.dumps({**spec.header(), "table_crc32": zlib.crc32(table)}, sort_keys=True).encode()
     lengths = np.array([len(text), zlib.crc32(text)], "<u4").tobytes()
-    _pwrite(fd, np.frombuffer(table, np.uint8), _PAGE)
-    _pwrite(fd, np.frombuffer(MAGIC + lengths + text, np.uint8), 0)
+    _pwrite(fd, memoryview(table), _PAGE)
+    _pwrite(fd, memoryview(MAGIC + lengths + text), 0)
 
 
-def _pwrite(fd: int, array: NDArray[np.generic], offset: int) -> None:
-    """Write all of a C-contiguous array; one call may write less, at 2 GiB or as the disk fills."""
-    left = memoryview(array).cast("B")
+def _pwrite(fd: int, left: memoryview, offset: int) -> None:
+    """Write all of the bytes ``left``; one call may write fewer, at 2 GiB or as the disk fills."""
     while left:
         written = os.pwrite(fd, left, offset)
         left, offset = left[written:], offset + written

@@ -131,7 +131,7 @@ class Gpu:
 
 
 def detect_gpus() -> tuple[Gpu, ...]:
-    """Return the NVIDIA GPUs that ``CUDA_VISIBLE_DEVICES`` leaves; none where there is no driver."""
+    """Return the NVIDIA GPUs that ``CUDA_VISIBLE_DEVICES`` leaves; none without a driver."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()

@@ -1,0 +1,103 @@
+"""What every rank finds in its environment, whatever starts it.
+
+Horovod's knobs go by the environment and never by a launcher's flags: then one place sets them, and
+two launchers cannot differ. Names and meaning: Horovod 0.28.1, ``horovod/common/common.h``,
+``utils/env_parser.cc`` and ``operations.cc``.
+"""
+
+from __future__ import annotations
+
+from harness.launch.api import Launch
+
+#: Knobs that a shell may have set and that a config does not have. They are pinned to Horovod's own
+#: defaults: equal run ids must mean equal measurements.
+_PINNED = {
+    "HOROVOD_AUTOTUNE": "0",
+    "HOROVOD_CACHE_CAPACITY": "1024",
+    "HOROVOD_ELASTIC": "0",
+    "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
+    "HOROVOD_NUM_NCCL_STREAMS": "1",
+    "HOROVOD_TORUS_ALLREDUCE": "0",
+}
+
+_CPU_OPERATIONS = {"mpi": "MPI", "mpi-host": "MPI", "gloo": "GLOO"}
+_STALL_WARNING_S = 60  # Horovod's default
+_GLOO_TIMEOUT_S = 30  # Horovod's default
+_MIB = 1024 * 1024
+
+
+def rank_environment(launch: Launch) -> dict[str, str]:
+    """Return what is added to the environment of all ranks."""
+    env = {"PYTHONUNBUFFERED": "1"}  # a rank that is killed leaves its last lines
+    env |= _threads(launch)
+    env |= _network(launch)
+    if launch.resolved.backend == "nccl":
+        # The proof of the backend reads NCCL's own account of what it uses; it is written once.
+        env |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+    if launch.config.engine == "horovod":
+        env |= _horovod(launch)
+    return env
+
+
+def _threads(launch: Launch) -> dict[str, str]:
+    # Left alone, every rank would start a thread for each core of the node.
+    cores = str(launch.resolved.cores_per_rank)
+    env = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), cores)
+    if launch.config.workload.framework == "tensorflow":
+        env |= {"TF_NUM_INTRAOP_THREADS": cores, "TF_NUM_INTEROP_THREADS": cores}
+    return env
+
+
+def _network(launch: Launch) -> dict[str, str]:
+    """Name the interface for Gloo and for NCCL's bootstrap where there is no choice.
+
+    On one host it is loopback, which horovodrun takes too: otherwise Gloo resolves the host's name
+    (at size 1 as well), which fails in a container without it, and launchers would differ. On
+    several hosts that have one interface it is that one: some systems (Debian's /etc/hosts) resolve
+    a host's own name to 127.0.1.1, where no other host can reach it. With several interfaces the
+    choice is the user's, by these same variables.
+    """
+    names = ("lo",) if launch.one_host else launch.machine.interfaces
+    if len(names) != 1:
+        return {}
+    backend = launch.resolved.backend
+    env: dict[str, str] = {}
+    if launch.config.engine == "horovod" and "gloo" in (backend, launch.resolved.controller):
+        env["HOROVOD_GLOO_IFACE"] = names[0]
+    if launch.config.engine == "ddp":
+        env["GLOO_SOCKET_IFNAME"] = names[0]
+    if backend == "nccl":
+        env["NCCL_SOCKET_IFNAME"] = names[0]
+    return env
+
+
+def _horovod(launch: Launch) -> dict[str, str]:
+    tuning = launch.config.horovod
+    controller = (launch.resolved.controller or "").upper()
+    # With NCCL nothing of the gradient is reduced on the CPU; what is, goes the controller's way.
+    operations = _CPU_OPERATIONS.get(launch.resolved.backend or "", controller)
+    warn_s, shutdown_s = stall_seconds(launch.timeout_s)
+    return _PINNED | {
+        "HOROVOD_CONTROLLER": controller,
+        "HOROVOD_CPU_OPERATIONS": operations,
+        "HOROVOD_CYCLE_TIME": repr(tuning.cycle_time_ms),
+        "HOROVOD_FUSION_THRESHOLD": str(round(tuning.fusion_threshold_mb * _MIB)),
+        "HOROVOD_ENABLE_ASYNC_COMPLETION": str(int(tuning.async_completion)),
+        "HOROVOD_STALL_CHECK_DISABLE": "0",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": str(warn_s),
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(shutdown_s),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(max(_GLOO_TIMEOUT_S, shutdown_s)),
+        "HOROVOD_LOG_LEVEL": "warning",
+    }
+
+
+def stall_seconds(timeout_s: float) -> tuple[int, int]:
+    """Return when Horovod warns of a missing rank, and when it ends the job, in whole seconds.
+
+    It looks once a warning time, and ends nothing if the second is below the first
+    (``stall_inspector.cc``). Both fit into the launch's time limit, so that the record has
+    Horovod's own words on who is missing, and not only that time was up.
+    """
+    warn_s = max(1, min(_STALL_WARNING_S, int(timeout_s / 10)))
+    return warn_s, max(warn_s + 1, int(timeout_s / 2))

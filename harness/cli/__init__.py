@@ -1,0 +1,69 @@
+"""The ``hvdscale`` command: flags in, calls out, errors as one line and an exit code.
+
+Exit codes: 0 done, 1 some runs failed, 2 usage or config, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # as the shell reports a program that SIGPIPE ended
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code.
+
+    What a user can put right becomes one line on stderr. Anything else is a bug of hvdscale and
+    keeps its traceback.
+    """
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output is gone; without this the interpreter complains once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    import typer
+
+    from harness.cli.app import app
+    from harness.errors import HarnessError
+
+    usage_error = typer.BadParameter.__mro__[1]  # click's, which newer typers carry inside
+    try:
+        code = app(argv, prog_name="hvdscale", standalone_mode=False)
+    except HarnessError as error:
+        return _complain(str(error), error.exit_code)
+    except typer.Abort:
+        return INTERRUPTED
+    except usage_error as error:
+        message = error.format_message()  # type: ignore[attr-defined]
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "hvdscale"
+        return _complain(f"{message} (try '{command} --help')", 2)
+    except Exception as error:
+        if not _is_workload_error(error):
+            raise
+        return _complain(" ".join(str(error).split()), 2)
+    return code if isinstance(code, int) else 0
+
+
+def _is_workload_error(error: Exception) -> bool:
+    # Not imported: it brings numpy, and if it was raised, its module is there already.
+    api = sys.modules.get("workloads.api")
+    return api is not None and isinstance(error, api.WorkloadError)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"hvdscale: error: {message}", file=sys.stderr)
+    return code

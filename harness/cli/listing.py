@@ -1,0 +1,97 @@
+"""Subcommands that read results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from harness.errors import ConfigError, did_you_mean
+
+FORMATS = ("png", "svg", "pdf")
+
+
+def command_ls(path: Path, as_json: bool) -> int:
+    """Print the sweeps below ``path``, or the one that ``path`` is, with their points."""
+    from harness.runner.listing import list_sweep
+
+    sweeps = [list_sweep(folder) for folder in _sweep_folders(path)]
+    if as_json:
+        print(json.dumps([sweep.as_dict() for sweep in sweeps], indent=1))
+        return 0
+    for sweep in sweeps:
+        print(f"{sweep.name}: {sweep.summary()}")
+        width = max((len(point.label) for point in sweep.points), default=0)
+        for point in sweep.points:
+            print(f"  {point.label:<{width}}  {point.summary()}")
+    return 0
+
+
+def command_collect(path: str, results: Path) -> int:
+    """Gather a sweep's records; print the table, and on stderr where the files are."""
+    import sys
+
+    from harness.analysis import collect, render_table
+
+    folder = sweep_folder(path, results)
+    written = collect(folder)
+    print(render_table(folder))
+    print(f"{written} and {written.with_suffix('.csv').name} written", file=sys.stderr)
+    return 0
+
+
+def command_plot(path: str, out: Path | None, formats: str, results: Path) -> int:
+    """Draw a sweep's plots and print their paths."""
+    wanted = tuple(dict.fromkeys(part.strip() for part in formats.split(",") if part.strip()))
+    for name in wanted:
+        if name not in FORMATS:
+            near = did_you_mean(name, FORMATS)
+            raise ConfigError(f"--format: '{name}' is not one of {', '.join(FORMATS)}{near}")
+    if not wanted:
+        raise ConfigError(f"--format: name at least one of {', '.join(FORMATS)}")
+    from harness.analysis import plot_all
+
+    folder = sweep_folder(path, results)
+    for written in plot_all(folder, out or folder / "plots", wanted):
+        print(written)
+    return 0
+
+
+def sweep_folder(path: str, results: Path) -> Path:
+    """Return a sweep's folder from its path, its name below ``results``, or its preset's name."""
+    candidates = [Path(path)] if "/" in path or path in (".", "..") else []
+    candidates += [results / path, Path(path)] if not candidates else []
+    for folder in candidates:
+        if (folder / "sweep.json").is_file():
+            return folder
+    named = _preset_folder(path, results)
+    if named is not None and (named / "sweep.json").is_file():
+        return named
+    there = [folder.name for folder in _folders(results)]
+    raise ConfigError(
+        f"no results of '{path}': neither {' nor '.join(map(str, candidates))} has a sweep.json"
+        f"{did_you_mean(path, there)}; run it first, or give --results"
+    )
+
+
+def _preset_folder(source: str, results: Path) -> Path | None:
+    """A sweep's file or preset may be named otherwise than the sweep in it."""
+    from harness.config import load_sweep
+
+    try:
+        return results / load_sweep(source).name
+    except ConfigError:
+        return None  # no sweep by that name: the caller says what it looked for
+
+
+def _sweep_folders(path: Path) -> list[Path]:
+    if (path / "sweep.json").is_file():
+        return [path]
+    if not path.is_dir():
+        raise ConfigError(f"{path}: no results folder; `hvdscale run demo` makes results/demo")
+    return _folders(path)
+
+
+def _folders(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return []
+    return sorted(entry for entry in path.iterdir() if (entry / "sweep.json").is_file())

@@ -1,0 +1,61 @@
+"""Subcommands that start, or check, a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+#: Start of the ranks, imports and proof of the backend: measured on 2 cores, and only a guess.
+START_S = 8.0
+
+
+def command_run(
+    source: str, overrides: Sequence[str], results: Path, dry_run: bool, slots: int | None
+) -> int:
+    """Run what is missing of a sweep; return 0, 1 where a launch failed, 130 where interrupted."""
+    from harness.config import load_sweep
+    from harness.detect import detect_machine
+    from harness.runner import print_commands, run_sweep
+    from harness.runner.progress import reporter
+
+    sweep = load_sweep(source, overrides)
+    machine = detect_machine(slots)
+    if dry_run:
+        print_commands(sweep, machine, results)
+        return 0
+    with reporter() as report:
+        summary = run_sweep(sweep, machine, results, report=report)
+    print(summary.text())
+    return summary.exit_code
+
+
+def command_validate(
+    source: str, overrides: Sequence[str], results: Path, slots: int | None
+) -> int:
+    """Check a sweep as ``run`` would, and print what it would do."""
+    from harness.config import load_sweep
+    from harness.config.identity import point_id
+    from harness.detect import detect_machine
+    from harness.runner.labels import labels
+    from harness.runner.progress import duration
+    from harness.runner.schedule import missing_of, planned
+
+    sweep = load_sweep(source, overrides)
+    work = planned(sweep, detect_machine(slots), results)
+    names = labels(work.plan.launches)
+    bases = {point_id(base) for base in work.plan.bases if base is not None}
+    for config in work.plan.launches:
+        key = point_id(config)
+        print(f"{names[key]}{'  (base)' if key in bases else ''}")
+    for config, reason in work.plan.left_out:
+        print(f"left out: {reason}")
+    missing = missing_of(work)
+    per_launch_s = [
+        START_S + c.measure.window_s * (2 if c.measure.instruments else 1) for c in missing
+    ]
+    print(
+        f"{sweep.name}: {len(work.plan.launches)} launches a block, {sweep.measure.blocks} blocks; "
+        f"{len(missing)} launches missing, about {duration(sum(per_launch_s))} "
+        f"(windows, and about {START_S:g} s to start each)"
+    )
+    return 0

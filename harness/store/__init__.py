@@ -1,0 +1,8 @@
+"""The results folder of one sweep: whole files or none, and nothing overwritten silently."""
+
+from __future__ import annotations
+
+from harness.store.files import write_atomic
+from harness.store.folder import Broken, Store
+
+__all__ = ["Broken", "Store", "write_atomic"]

@@ -1,0 +1,50 @@
+"""Records of earlier versions, brought up to date step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from harness.errors import StoreError
+from harness.record import SCHEMA_VERSION
+
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+
+#: From version → what makes a record of it one of the next version.
+MIGRATIONS: Mapping[int, Migration] = {}
+
+
+class NewerSchemaError(StoreError):
+    """Something was written by a newer version than this one."""
+
+
+def check_version(version: object, where: str, newest: int = SCHEMA_VERSION) -> int:
+    """Return a schema version that this version can read.
+
+    Raises NewerSchemaError by name for a newer one, ValueError for what is no version at all.
+    """
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError(f"schema_version {version!r} is not a version")
+    if version > newest:
+        raise NewerSchemaError(
+            f"{where}: schema version {version}, but this hvdscale reads up to {newest}; "
+            "update hvdscale, or choose another --results"
+        )
+    return version
+
+
+def migrate(
+    data: dict[str, Any],
+    where: str,
+    steps: Mapping[int, Migration] = MIGRATIONS,
+    newest: int = SCHEMA_VERSION,
+) -> dict[str, Any]:
+    """Return a record's plain data in the newest schema.
+
+    Raises NewerSchemaError for a newer record, ValueError for one without a version.
+    """
+    version = check_version(data.get("schema_version"), where, newest)
+    while version < newest:
+        data = steps[version](data) | {"schema_version": version + 1}
+        version += 1
+    return data

@@ -1,0 +1,71 @@
+"""Bytes to records and back, with every check a file of results must pass."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError as PydanticError
+
+from harness.errors import StoreError
+from harness.record import RunRecord
+from harness.store.migrate import check_version, migrate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class BrokenError(StoreError):
+    """A record that is cut off, altered, or no record at all."""
+
+
+class MissingError(StoreError):
+    """A record that is not there."""
+
+
+def parquet_bytes(steps: pa.Table) -> bytes:
+    """Return a table as the bytes of a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(steps, sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def read_record(path: Path, run_id: str) -> RunRecord:
+    """Read and check one file.
+
+    The checksum is of what was written, so it is compared before any migration. Raises
+    MissingError, BrokenError, or NewerSchemaError.
+    """
+    try:
+        data: Any = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise MissingError(f"{path}: there is no such record") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError:
+        raise BrokenError(f"{path}: cut off, or no record at all") from None
+    if not isinstance(data, dict):
+        raise BrokenError(f"{path}: no record at all")
+    try:
+        # A newer schema may seal its records in another way, so its version is looked at first.
+        check_version(data.get("schema_version"), str(path))
+        if data.get("sha256") != _digest(data):
+            raise BrokenError(f"{path}: altered since it was written (wrong checksum)")
+        record = RunRecord.model_validate(migrate(data, str(path)))
+    except (PydanticError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise BrokenError(f"{path}: no record of this schema: {first}") from None
+    if record.run_id != run_id:
+        raise BrokenError(f"{path}: is the record of {record.run_id}, under a wrong name")
+    return record
+
+
+def _digest(data: dict[str, Any]) -> str:
+    """Return the checksum of a record's plain data, as ``RunRecord.sealed`` computes it."""
+    text = json.dumps(data | {"sha256": ""}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -86,7 +86,10 @@ class Step(ABC):
 
     @abstractmethod
     def checksum(self) -> str:
-        """Return a digest of all parameters (and buffers that training changes), bit by bit."""
+        """Return a digest of all trainable parameters, bit by bit.
+
+        Buffers are left out: running statistics of a BatchNorm are each rank's own by design.
+        """
 
     @abstractmethod
     def device_synchronise(self) -> None:
@@ -112,12 +115,16 @@ class Engine(ABC):
         """Make the step: parameters are broadcast from rank 0, so that all ranks start alike."""
 
     @abstractmethod
-    def make_buffer(self, count_bytes: int, fill: float) -> Any:
+    def make_buffer(self, count_bytes: int) -> Any:
         """Return a float32 buffer of ``count_bytes`` (a multiple of 4) on the device."""
 
     @abstractmethod
-    def allreduce(self, buffer: Any) -> Any:
-        """Sum ``buffer`` over the ranks and wait for the result, which is returned."""
+    def fill(self, buffer: Any, value: float) -> None:
+        """Set every element of ``buffer``; on a device, wait until it is done."""
+
+    @abstractmethod
+    def allreduce(self, buffer: Any) -> None:
+        """Sum ``buffer`` over the ranks in place, and wait until the result can be read."""
 
     @abstractmethod
     def to_host(self, buffer: Any) -> NDArray[np.float32]:

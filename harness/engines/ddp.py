@@ -1,0 +1,139 @@
+"""torch's DistributedDataParallel: the comparison that everybody asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from harness.engines.api import Reduced, World
+from harness.engines.torch_engine import TorchEngine, loaded_libraries
+from harness.engines.torch_step import TorchStep, nothing
+from harness.errors import LaunchError
+from harness.record import BackendProof
+from workloads.api import Parts
+
+TIMEOUT = timedelta(minutes=5)
+
+
+class DdpStep(TorchStep):
+    """DDP waits inside ``backward``, so the moment of the last local gradient is taken there."""
+
+    def __init__(self, parts: Parts, model: Any, optimiser: Any, engine: Ddp) -> None:
+        super().__init__(parts, model, optimiser, engine.config.execution, engine.device)
+        self._ddp: DistributedDataParallel = model
+        self.gradient_allreduce = dist.get_world_size() > 1
+        self._trained = [p for p in parts.model.parameters() if p.requires_grad]
+
+    def reduced(self) -> Reduced:
+        # The reducer's own account of its buckets; they are rebuilt once, after the first step.
+        data = self._ddp._get_ddp_logging_data()
+        sizes = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
+        bucket_bytes = sum(int(size) for size in sizes.split(",") if size.strip())
+        return Reduced(self._reduced_steps, bucket_bytes * self._reduced_steps)
+
+    def _local_only(self) -> AbstractContextManager[None]:
+        return self._ddp.no_sync()
+
+    def _backward(self, loss: Any, mark: Callable[[], None]) -> None:
+        handles = [] if mark is nothing else self._hook_last_gradient(mark)
+        loss.backward()
+        for handle in handles:
+            handle.remove()
+
+    def _synchronise(self, sync: bool) -> None:
+        self._reduced_steps += int(sync and self.gradient_allreduce)
+
+    def _hook_last_gradient(self, mark: Callable[[], None]) -> list[Any]:
+        """Mark when as many gradients as there are parameters have come, before DDP sees the last.
+
+        Tensor hooks run before the gradient is accumulated, and DDP's own hooks after, so the mark
+        stands at the end of local work and before the last bucket's all-reduce can start.
+        """
+        left = len(self._trained)
+
+        def count(gradient: torch.Tensor) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                mark()
+
+        return [parameter.register_hook(count) for parameter in self._trained]
+
+
+class Ddp(TorchEngine):
+    """Joins the ranks through torch.distributed."""
+
+    name = "ddp"
+
+    def start(self) -> World:
+        rank, size, local_rank, local_size = _place(os.environ)
+        if size != self.resolved.world_size:
+            raise LaunchError(
+                f"the launcher started {size} ranks, the config asks for {self.resolved.world_size}"
+            )
+        self.prepare_device(local_rank)
+        device = self.device if self.device.type == "cuda" else None
+        dist.init_process_group(
+            self.resolved.backend or "gloo",
+            rank=rank,
+            world_size=size,
+            timeout=TIMEOUT,
+            device_id=device,
+        )
+        return World(rank, size, local_rank, local_size)
+
+    def build(self, parts: Parts, learning_rate: float) -> DdpStep:
+        model = parts.model.to(self.device)
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        wrapped = DistributedDataParallel(model, device_ids=ids)
+        optimiser = parts.optimiser(model, learning_rate)
+        return DdpStep(parts, wrapped, optimiser, self)
+
+    def allreduce(self, buffer: Any) -> None:
+        dist.all_reduce(buffer)
+        self._wait()
+
+    def gather(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        return values
+
+    def barrier(self) -> None:
+        self._wait()
+        if self.device.type == "cuda":
+            dist.barrier(device_ids=[self.device.index])
+        else:
+            dist.barrier()
+
+    def proof(self) -> BackendProof:
+        backend = str(dist.get_backend())
+        evidence = {"process_group": backend, **loaded_libraries("libnccl.so", "libibverbs.so")}
+        return BackendProof(
+            requested=self.resolved.backend, proven=backend, controller=None, evidence=evidence
+        )
+
+    def stop(self) -> None:
+        dist.destroy_process_group()
+
+
+def _place(environ: Any) -> tuple[int, int, int, int]:
+    """Return rank, size, local rank, local size from torchrun's variables, else from Slurm's."""
+    if "RANK" in environ:
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    else:
+        names = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
+    try:
+        rank, size, local_rank = (int(environ[name]) for name in names[:3])
+    except (KeyError, ValueError):
+        raise LaunchError(
+            "engine ddp found no rank in its environment: start it with torchrun or srun"
+        ) from None
+    local_size = environ.get(names[3], "")
+    return rank, size, local_rank, int(local_size) if local_size.isdigit() else 1

@@ -1,0 +1,41 @@
+"""No distribution: one device, the honest base."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.engines.api import World
+from harness.engines.torch_engine import TorchEngine
+from harness.engines.torch_step import TorchStep
+from harness.record import BackendProof
+from workloads.api import Parts
+
+
+class NoneTorch(TorchEngine):
+    """torch alone; collectives over one rank are the identity."""
+
+    name = "none"
+
+    def start(self) -> World:
+        self.prepare_device(0)
+        return World(rank=0, size=1, local_rank=0, local_size=1)
+
+    def build(self, parts: Parts, learning_rate: float) -> TorchStep:
+        model = parts.model.to(self.device)
+        optimiser = parts.optimiser(model, learning_rate)
+        return TorchStep(parts, model, optimiser, self.config.execution, self.device)
+
+    def allreduce(self, buffer: Any) -> None:
+        self._wait()
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def barrier(self) -> None:
+        self._wait()
+
+    def proof(self) -> BackendProof:
+        return BackendProof(requested=None, proven=None, controller=None, evidence={})
+
+    def stop(self) -> None:
+        pass

@@ -1,0 +1,44 @@
+"""The engines by name and framework, each a lazy ``"module:Class"``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from harness.config.models import RunConfig
+from harness.engines.api import Engine
+from harness.errors import MissingDependencyError, ValidationError
+from harness.spec import Resolved
+
+ENGINES: dict[tuple[str, str], str] = {
+    ("none", "torch"): "harness.engines.none_torch:NoneTorch",
+    ("horovod", "torch"): "harness.engines.horovod_torch:HorovodTorch",
+    ("ddp", "torch"): "harness.engines.ddp:Ddp",
+}
+
+_INSTALL = {
+    "torch": "pip install 'hvdscale[torch]'",
+    "horovod": "hvdscale build-horovod",
+}
+
+
+def create(config: RunConfig, resolved: Resolved) -> Engine:
+    """Make the engine of a config; the framework is imported here and not before."""
+    target = ENGINES.get((config.engine, config.workload.framework))
+    if target is None:
+        frameworks = sorted(f for e, f in ENGINES if e == config.engine)
+        raise ValidationError(
+            f"engine {config.engine} has no {config.workload.framework}; "
+            f"it has: {', '.join(frameworks)}"
+        )
+    module, _, attribute = target.partition(":")
+    try:
+        engine: type[Engine] = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in _INSTALL:
+            raise
+        raise MissingDependencyError(
+            f"engine {config.engine} needs {package}, which is not installed; "
+            f"to install it: {_INSTALL[package]}"
+        ) from None
+    return engine(config, resolved)

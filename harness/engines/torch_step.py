@@ -1,0 +1,126 @@
+"""What all torch engines share: the eager step, its marks, its checksum."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harness.config.models import Execution
+from harness.engines.api import Reduced, Step
+from harness.engines.torch_clock import TorchClock
+from workloads.api import Parts
+
+
+def nothing() -> None:
+    """The mark of a step that is not marked."""
+
+
+class TorchStep(Step):
+    """One eager step. Engines differ in ``_backward``, ``_synchronise`` and ``_update``.
+
+    ``zero_grad`` counts into the forward phase: it readies the step, and frees memory for it.
+    """
+
+    gradient_allreduce = False
+
+    def __init__(
+        self, parts: Parts, model: Any, optimiser: Any, execution: Execution, device: torch.device
+    ) -> None:
+        self.device = device
+        self.gradient_bytes = parts.gradient_bytes
+        self.optimiser = optimiser
+        self._parameters = dict(parts.model.named_parameters())
+        self._model = torch.compile(model) if execution.compile else model
+        self._loss = parts.loss
+        self._accumulate = execution.accumulate
+        self._bf16 = execution.precision == "bf16"
+        self._clock = TorchClock(device)
+        self._reduced_steps = 0
+        self._reduced_bytes = 0
+
+    def run(self, batch: tuple[Any, ...], *, sync: bool = True) -> Any:
+        return self._step(lambda: batch, nothing, sync)
+
+    def run_marked(self, next_batch: Callable[[], Any], *, sync: bool = True) -> Any:
+        self._clock.start_step()
+        return self._step(next_batch, self._clock.mark, sync)
+
+    def take_marks(self) -> NDArray[np.float64]:
+        return self._clock.take()
+
+    def reduced(self) -> Reduced:
+        return Reduced(self._reduced_steps, self._reduced_bytes)
+
+    def losses(self, values: Sequence[Any]) -> NDArray[np.float64]:
+        if not values:
+            return np.zeros(0)
+        return torch.stack(list(values)).double().cpu().numpy()
+
+    def checksum(self) -> str:
+        digest = hashlib.sha256()
+        for name in sorted(self._parameters):
+            value = self._parameters[name].detach().cpu().contiguous()
+            digest.update(name.encode())
+            digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def device_synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _step(self, next_batch: Callable[[], Any], mark: Callable[[], None], sync: bool) -> Any:
+        inputs, targets = next_batch()
+        mark()
+        self.optimiser.zero_grad()
+        *early, last = self._split(inputs, targets)
+        loss_so_far = 0.0
+        for part in early:
+            # Accumulated parts fall into the forward phase whole: only the last backward pass can
+            # hide an all-reduce.
+            with self._local_only():
+                loss = self._forward(*part)
+                loss.backward()
+            loss_so_far = loss_so_far + loss.detach()
+        with nullcontext() if sync else self._local_only():
+            loss = self._forward(*last)
+            mark()
+            self._backward(loss, mark)
+        self._synchronise(sync)
+        mark()
+        self._update()
+        mark()
+        return loss_so_far + loss.detach()
+
+    def _split(self, inputs: Any, targets: Any) -> list[tuple[Any, Any]]:
+        if self._accumulate == 1:
+            return [(inputs, targets)]
+        chunks = inputs.chunk(self._accumulate), targets.chunk(self._accumulate)
+        return list(zip(*chunks, strict=True))
+
+    def _forward(self, inputs: Any, targets: Any) -> Any:
+        """Return this part's share of the batch's mean loss."""
+        autocast = torch.autocast(self.device.type, dtype=torch.bfloat16)
+        with autocast if self._bf16 else nullcontext():
+            loss = self._loss(self._model(inputs), targets)
+        return loss if self._accumulate == 1 else loss / self._accumulate
+
+    def _local_only(self) -> AbstractContextManager[None]:
+        """Make a scope whose backward pass starts no all-reduce."""
+        return nullcontext()
+
+    def _backward(self, loss: Any, mark: Callable[[], None]) -> None:
+        """Backward, and the mark for 'the last local gradient is ready'."""
+        loss.backward()
+        mark()
+
+    def _synchronise(self, sync: bool) -> None:
+        """Wait until all gradients are reduced; nothing to do where nothing is synchronised."""
+
+    def _update(self) -> None:
+        self.optimiser.step()

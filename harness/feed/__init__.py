@@ -1,0 +1,1 @@
+"""How samples reach the device: ``device``, ``host`` or ``disk``; one file a framework."""

@@ -1,0 +1,54 @@
+"""A record counts only if it is right: what must hold after a window, on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.errors import LaunchError
+from harness.measure.window import RankWindow
+from harness.record import BackendProof
+
+
+def check_window(
+    windows: Sequence[RankWindow],
+    checksums: Sequence[str],
+    *,
+    gradient_bytes: int,
+    gradient_allreduce: bool,
+) -> None:
+    """Raise LaunchError where ranks hold different weights, a loss is not finite, or the bytes
+    reduced are not the gradient's times the steps."""
+    for rank, window in enumerate(windows):
+        bad = np.flatnonzero(~np.isfinite(window.losses))
+        if len(bad):
+            raise LaunchError(
+                f"the loss of rank {rank} is {window.losses[bad[0]]} at step {bad[0]} of the "
+                "window: lower the learning rate, or look at the data"
+            )
+    if len(set(checksums)) > 1:
+        differing = [r for r, checksum in enumerate(checksums) if checksum != checksums[0]]
+        raise LaunchError(
+            f"after the window the parameters of rank(s) {differing} differ from rank 0's: "
+            "gradients were not synchronised"
+        )
+    if not gradient_allreduce:
+        return
+    for rank, window in enumerate(windows):
+        wanted = gradient_bytes * len(window.step_s)
+        if window.reduced_bytes != wanted:
+            raise LaunchError(
+                f"rank {rank} reduced {window.reduced_bytes} bytes in the window, but gradient "
+                f"bytes × steps = {gradient_bytes} × {len(window.step_s)} = {wanted}"
+            )
+
+
+def check_backend(proofs: Sequence[BackendProof], requested: str | None) -> None:
+    """Raise LaunchError where what moves the bytes is not what was asked for, on any rank."""
+    for rank, proof in enumerate(proofs):
+        if proof.proven != requested:
+            raise LaunchError(
+                f"backend {requested} was asked for, but on rank {rank} "
+                f"{proof.proven or 'an unknown one'} moves the gradients ({proof.evidence})"
+            )

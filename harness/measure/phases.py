@@ -1,0 +1,70 @@
+"""Where a step's time goes: marked steps after the window, overlap left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.engines.api import PHASES, Engine, Step
+from harness.record import Phases
+
+#: Fewer marked steps than this say little; more than half a window's would take too long.
+MIN_STEPS = 5
+
+
+def marked_steps(window_steps: int) -> int:
+    """Return how many steps are marked after a window of ``window_steps``."""
+    return max(MIN_STEPS, window_steps // 2)
+
+
+def run_marked(
+    step: Step, next_batch: Callable[[], Any], engine: Engine, steps: int
+) -> NDArray[np.float64]:
+    """Return this rank's phases, (steps, 1 + len(PHASES)) seconds: the whole step, then PHASES.
+
+    The whole step is the time from one step's start to the next one's, so that what lies between
+    steps is in it; the last step of the block ends with its own update.
+    """
+    engine.barrier()
+    step.device_synchronise()
+    for _ in range(steps):
+        step.run_marked(next_batch)
+    step.device_synchronise()
+    marks = step.take_marks()
+    phases = np.diff(marks, axis=1)
+    starts = np.append(marks[1:, 0], marks[-1, -1])
+    return np.column_stack([starts - marks[:, 0], phases])
+
+
+def split_sync(exposed_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Split exposed sync, (ranks, steps), into transfer (steps,) and wait (ranks, steps).
+
+    Transfer is the least over the ranks: the last rank to arrive waits for nobody. It needs no
+    common clock.
+    """
+    transfer_s: NDArray[np.float64] = exposed_s.min(axis=0)
+    return transfer_s, exposed_s - transfer_s
+
+
+def summarise(
+    ranks: Sequence[NDArray[np.float64]], *, window_step_s: float, synchronised: bool
+) -> Phases:
+    """Return means over ranks and steps; ``window_step_s`` is the window's mean step."""
+    stacked = np.stack(ranks)  # (ranks, steps, 1 + phases)
+    means = dict(zip(("step_s", *PHASES), stacked.mean(axis=(0, 1)).tolist(), strict=True))
+    transfer_s, wait_s = split_sync(stacked[:, :, 1 + PHASES.index("exposed_sync_s")])
+    return Phases(
+        steps=stacked.shape[1],
+        step_s=means["step_s"],
+        data_s=means["data_s"],
+        forward_s=means["forward_s"],
+        backward_s=means["backward_s"],
+        exposed_sync_s=means["exposed_sync_s"] if synchronised else None,
+        transfer_s=float(transfer_s.mean()) if synchronised else None,
+        wait_s=float(wait_s.mean()) if synchronised else None,
+        update_s=means["update_s"],
+        overhead=means["step_s"] / window_step_s - 1.0,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ import numpy as np
 import pytest
 
 from workloads.api import WorkloadError
-from workloads.stress_strain import StressStrain, store
+from workloads.stress_strain import StressStrain, making, store
 from workloads.stress_strain.curves import CurveSpec, make_curves
-from workloads.stress_strain.store import CHUNK, DataSpec, ensure, open_data
+from workloads.stress_strain.making import ensure
+from workloads.stress_strain.store import CHUNK, DataSpec, open_data
 
 CURVES = CurveSpec(seed=3, stress_noise=0.02, strain_noise=0.005)
 SPEC = DataSpec(2 * CHUNK + 100, CURVES)  # three chunks, the last one short
@@ -26,14 +28,14 @@ SPEC = DataSpec(2 * CHUNK + 100, CURVES)  # three chunks, the last one short
 PREPARE = f"""
 import sys
 from pathlib import Path
-from workloads.stress_strain import store
+from workloads.stress_strain import making, store
 from workloads.stress_strain.curves import CurveSpec
 spec = store.DataSpec({SPEC.count}, CurveSpec(3, 0.02, 0.005))
 made = []
-make = store._make
-store._make = lambda *args: (made.append(1), make(*args))
+make = making._make
+making._make = lambda *args: (made.append(1), make(*args))
 {{before}}
-store.ensure(spec, Path(sys.argv[1]))
+making.ensure(spec, Path(sys.argv[1]))
 store.open_data(spec, Path(sys.argv[1]), every_chunk=True)
 print(len(made))
 """
@@ -76,8 +78,8 @@ def test_a_good_file_is_left_alone_even_where_nothing_can_be_written(
     def refuse(*_: object) -> None:
         raise AssertionError("the data was there")
 
-    monkeypatch.setattr(store, "_make", refuse)
-    monkeypatch.setattr(store, "_lock", refuse)
+    monkeypatch.setattr(making, "_make", refuse)
+    monkeypatch.setattr(making, "_lock", refuse)
     ensure(SPEC, tmp_path)
     assert path.stat().st_ino == before.st_ino
     assert path.stat().st_mtime_ns == before.st_mtime_ns
@@ -148,7 +150,7 @@ def test_a_damaged_file_is_refused_and_made_anew(
         open_data(SPEC, tmp_path)
     ensure(SPEC, tmp_path)
     assert path.read_bytes() == good
-    assert "is not usable and is made anew" in caplog.text
+    assert re.search(rf"is not usable \(.*{reason}.*\) and is made anew", caplog.text)
     assert files(tmp_path) == [path.name]
 
 
@@ -185,8 +187,8 @@ def test_an_interrupted_writer_leaves_nothing_that_is_used(
     # The third chunk never comes: the process is interrupted in the middle of the file.
     slow = """
 import time
-real = store.make_curves
-store.make_curves = lambda s, a, b: (time.sleep(3 if a else 0), real(s, a, b))[1]
+real = making.make_curves
+making.make_curves = lambda s, a, b: (time.sleep(3 if a else 0), real(s, a, b))[1]
 """
     writer = start(tmp_path, slow)
     deadline = time.monotonic() + 60
@@ -200,17 +202,18 @@ store.make_curves = lambda s, a, b: (time.sleep(3 if a else 0), real(s, a, b))[1
     assert not SPEC.path(tmp_path).exists()
     left = list(tmp_path.glob("*.tmp"))
     assert len(left) == (1 if number == signal.SIGKILL else 0)
-    for temporary in left:  # nobody can clean up after SIGKILL but the next to come
-        os.utime(temporary, (time.time() - 7200,) * 2)
-    ensure(SPEC, tmp_path)  # and the dead process's lock is gone
+    ensure(SPEC, tmp_path)  # nobody can clean up after SIGKILL but the next to come
     assert files(tmp_path) == [SPEC.path(tmp_path).name]
 
 
-def test_a_temporary_file_in_use_is_not_removed(tmp_path: Path) -> None:
-    other = tmp_path / (SPEC.path(tmp_path).name + ".1-aa.tmp")
-    other.write_bytes(b"being written on another node")
+def test_another_nodes_temporary_file_is_stale_only_when_old(tmp_path: Path) -> None:
+    name = SPEC.path(tmp_path).name
+    fresh, old = (tmp_path / f"{name}.{node}.tmp" for node in ("node1-aa", "node2-bb"))
+    for temporary in (fresh, old):
+        temporary.write_bytes(b"being written on another node")
+    os.utime(old, (time.time() - 7200,) * 2)
     ensure(SPEC, tmp_path)
-    assert other.exists()
+    assert files(tmp_path) == sorted([name, fresh.name])
 
 
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path) -> None:
@@ -234,7 +237,7 @@ def test_too_little_room_is_said_before_the_work(
     def refuse(*_: object) -> None:
         raise AssertionError("started to write")
 
-    monkeypatch.setattr(store, "_write_all", refuse)
+    monkeypatch.setattr(making, "_write_all", refuse)
     with pytest.raises(WorkloadError, match=r"No space left on device; it needs .* fewer samples"):
         ensure(DataSpec(10**9, CURVES), tmp_path)
     assert files(tmp_path) == []

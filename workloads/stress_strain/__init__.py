@@ -1,8 +1,9 @@
 """The stress-strain regressor: two material parameters from a noisy cyclic shear test.
 
 ``physics`` is the constitutive model, ``curves`` the labelled curves by index, ``store`` their
-file, ``torch_model`` the network in PyTorch. The default size and network are those of a study at
-TU Dresden (2022): 1,000,000 curves of 200 points, 153,441 parameters, batch 75.
+file, ``making`` how it comes about, ``torch_model`` the network in PyTorch. The default size and
+network are those of a study at TU Dresden (2022): 1,000,000 curves of 200 points, 153,441
+parameters, batch 75.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 from workloads.api import Batch, Option, OptionValue, Parts, Workload, WorkloadError, WorkloadInfo
 from workloads.stress_strain.curves import CurveSpec, Float
-from workloads.stress_strain.store import DataSet, DataSpec, ensure, open_data
+from workloads.stress_strain.making import ensure
+from workloads.stress_strain.store import DataSet, DataSpec, open_data
 
 _INFO = WorkloadInfo(
     name="stress_strain",

@@ -124,10 +124,10 @@ class CxxStandard(Adjustment):
 
 
 class TensorflowXla(Adjustment):
-    """Leave out the optional XLA operations: their headers need one TensorFlow does not ship."""
+    """Leave out the optional XLA operations: their headers need one that is out of reach."""
 
     name = "tensorflow-xla"
-    why = "TensorFlow's wheel lacks highwayhash/arch_specific.h, which only the XLA operations need"
+    why = "TensorFlow's flags do not reach highwayhash/arch_specific.h, which only these include"
     file = "horovod/tensorflow/CMakeLists.txt"
 
     def needed(self, source: Source) -> bool:
@@ -135,8 +135,8 @@ class TensorflowXla(Adjustment):
         include = source.tools.tensorflow_include
         if include is None:
             return False
-        places = (include, include / "external" / "highwayhash", include / "third_party")
-        return not any((p / "highwayhash" / "arch_specific.h").exists() for p in places)
+        # It may lie deeper (external/highwayhash): only what TensorFlow's own flags reach counts.
+        return not (include / "highwayhash" / "arch_specific.h").exists()
 
     def apply(self, source: Source) -> None:
         """Take the one source file out of the list."""

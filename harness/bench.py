@@ -73,7 +73,7 @@ def run_spec(path: Path) -> int:
     except (HarnessError, WorkloadError) as error:
         print(f"hvdscale: error: {error}", file=sys.stderr, flush=True)
         return 1
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is, it goes into this rank's log
         traceback.print_exc()
         return 1
     return 0
@@ -163,9 +163,7 @@ def _prepare(config: RunConfig, data_dir: Path, engine: Engine, world: World) ->
     return workload
 
 
-def _feed(
-    config: RunConfig, workload: Workload, engine: Engine, world: World
-) -> Callable[[], Any]:
+def _feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -> Callable[[], Any]:
     from harness.feed.shard import Shard
 
     samples = workload.train()
@@ -173,9 +171,7 @@ def _feed(
     return _torch_feed(config, samples, shard, engine)
 
 
-def _torch_feed(
-    config: RunConfig, samples: Any, shard: Shard, engine: Any
-) -> Callable[[], Any]:
+def _torch_feed(config: RunConfig, samples: Any, shard: Shard, engine: Any) -> Callable[[], Any]:
     from harness.feed.torch_feed import make_feed
 
     return make_feed(config.data, samples, shard, engine.device).next
@@ -259,7 +255,7 @@ def _window_summary(
 
 
 def _step_table(results: list[RankResult], synchronised: bool) -> pa.Table:
-    """Return the raw steps of all ranks; columns as in ``STEP_COLUMNS``, null where not measured."""
+    """Return the raw steps of all ranks, ``STEP_COLUMNS``; null where not measured."""
     import pyarrow as pa
 
     tables = []

@@ -25,11 +25,11 @@ class ConfigError(HarnessError):
 
 
 class ValidationError(HarnessError):
-    """A point that is well-formed cannot run: an illegal combination, or too large for the machine."""
+    """A well-formed point cannot run: an illegal combination, or too large for the machine."""
 
 
 class MissingDependencyError(HarnessError):
-    """A library, launcher or device that was asked for is not here; the message says what to install."""
+    """A library, launcher or device is not here; the message says what to install."""
 
 
 class StoreError(HarnessError):
@@ -43,7 +43,7 @@ class BuildError(HarnessError):
 
 
 class LaunchError(HarnessError):
-    """A launch failed (crash, hang, wrong backend); becomes a failed record, not the end of a sweep."""
+    """A launch failed (crash, hang, wrong backend): a failed record, not the end of a sweep."""
 
     exit_code = 1
 

@@ -30,7 +30,7 @@ _PACKAGES = ("hvdscale", "torch", "tensorflow", "keras", "horovod", "mpi4py", "n
 def collect(
     rank_facts: list[Mapping[str, Any]], engine_versions: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the provenance of a launch, as plain data; ``rank_facts`` is every rank's ``of_rank``."""
+    """Return a launch's provenance as plain data; ``rank_facts`` is every rank's ``of_rank``."""
     return {
         "harness": {"version": harness.__version__, **_git(Path(__file__).parent)},
         "python": platform.python_version(),

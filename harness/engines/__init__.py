@@ -1,1 +1,1 @@
-"""What synchronises gradients; see ``api.py`` for the contract and ``registry.py`` for the names."""
+"""What synchronises gradients: ``api.py`` has the contract, ``registry.py`` the names."""

@@ -1,8 +1,9 @@
 """The engine contract: an engine builds the whole training step, and the harness only runs it.
 
-An engine joins the ranks into a world (``start``), and ``build`` turns a workload's parts into a
-``Step``. Nothing outside an engine knows how gradients are synchronised, and nothing in an engine
-knows why a step is run. A compiled graph, a CUDA graph or a plain eager loop all fit behind ``run``.
+An engine joins the ranks into a world (``start``), and ``build`` makes a ``Step`` of a workload's
+parts. Nothing outside an engine knows how gradients are synchronised, and nothing in an engine
+knows why a step is run. A compiled graph, a CUDA graph and a plain eager loop all fit
+behind ``run``.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Step(ABC):
 
     @abstractmethod
     def run_marked(self, next_batch: Any, *, sync: bool = True) -> Any:
-        """As ``run``, with every boundary of ``BOUNDARIES`` marked; ``next_batch()`` gives the batch.
+        """As ``run``, with all of ``BOUNDARIES`` marked; ``next_batch()`` gives the batch.
 
         Marks stay on the device too, until ``take_marks``.
         """

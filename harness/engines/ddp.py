@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
 
 from harness.engines.api import Reduced, World
 from harness.engines.torch_engine import TorchEngine, loaded_libraries
@@ -31,9 +32,11 @@ class DdpStep(TorchStep):
         self.gradient_allreduce = dist.get_world_size() > 1
         self._trained = [p for p in parts.model.parameters() if p.requires_grad]
 
+    @override
     def reduced(self) -> Reduced:
         # The reducer's own account of its buckets; they are rebuilt once, after the first step.
-        data = self._ddp._get_ddp_logging_data()
+        ddp: Any = self._ddp
+        data = ddp._get_ddp_logging_data()
         sizes = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
         bucket_bytes = sum(int(size) for size in sizes.split(",") if size.strip())
         return Reduced(self._reduced_steps, bucket_bytes * self._reduced_steps)
@@ -72,6 +75,7 @@ class Ddp(TorchEngine):
 
     name = "ddp"
 
+    @override
     def start(self) -> World:
         rank, size, local_rank, local_size = _place(os.environ)
         if size != self.resolved.world_size:
@@ -89,6 +93,7 @@ class Ddp(TorchEngine):
         )
         return World(rank, size, local_rank, local_size)
 
+    @override
     def build(self, parts: Parts, learning_rate: float) -> DdpStep:
         model = parts.model.to(self.device)
         ids = [self.device.index] if self.device.type == "cuda" else None
@@ -96,15 +101,18 @@ class Ddp(TorchEngine):
         optimiser = parts.optimiser(model, learning_rate)
         return DdpStep(parts, wrapped, optimiser, self)
 
+    @override
     def allreduce(self, buffer: Any) -> None:
         dist.all_reduce(buffer)
         self._wait()
 
+    @override
     def gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(values, value)
         return values
 
+    @override
     def barrier(self) -> None:
         self._wait()
         if self.device.type == "cuda":
@@ -112,6 +120,7 @@ class Ddp(TorchEngine):
         else:
             dist.barrier()
 
+    @override
     def proof(self) -> BackendProof:
         backend = str(dist.get_backend())
         evidence = {"process_group": backend, **loaded_libraries("libnccl.so", "libibverbs.so")}
@@ -119,6 +128,7 @@ class Ddp(TorchEngine):
             requested=self.resolved.backend, proven=backend, controller=None, evidence=evidence
         )
 
+    @override
     def stop(self) -> None:
         dist.destroy_process_group()
 

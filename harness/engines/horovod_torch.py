@@ -14,6 +14,7 @@ from typing import Any
 import horovod
 import horovod.torch as hvd
 import torch
+from typing_extensions import override
 
 from harness.config.models import HorovodTuning
 from harness.engines.api import World
@@ -23,20 +24,21 @@ from harness.errors import LaunchError
 from harness.record import BackendProof
 from workloads.api import Parts
 
-
 BUILD_MARKER = "hvdscale_build.json"
 
 
 class Bf16Compressor(hvd.Compression.none):  # type: ignore[misc]
-    """Sends float32 gradients as bfloat16, which keeps their range; Horovod itself has fp16 only."""
+    """Sends float32 gradients as bfloat16, which keeps their range; Horovod has fp16 only."""
 
     @staticmethod
+    @override
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
         if tensor.dtype == torch.float32:
             return tensor.to(torch.bfloat16), tensor.dtype
         return tensor, None
 
     @staticmethod
+    @override
     def decompress(tensor: torch.Tensor, ctx: torch.dtype | None) -> torch.Tensor:
         return tensor if ctx is None else tensor.to(ctx)
 
@@ -108,6 +110,7 @@ class HorovodTorch(TorchEngine):
 
     name = "horovod"
 
+    @override
     def start(self) -> World:
         hvd.init()
         wanted = self.resolved.world_size
@@ -119,6 +122,7 @@ class HorovodTorch(TorchEngine):
         self.prepare_device(hvd.local_rank())
         return World(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
 
+    @override
     def build(self, parts: Parts, learning_rate: float) -> HorovodStep:
         model = parts.model.to(self.device)
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -132,18 +136,22 @@ class HorovodTorch(TorchEngine):
         )
         return HorovodStep(parts, model, optimiser, self)
 
+    @override
     def allreduce(self, buffer: Any) -> None:
         hvd.allreduce_(buffer, op=hvd.Sum, name="hvdscale.isolated")
         self._wait()
 
+    @override
     def gather(self, value: Any) -> list[Any]:
         gathered: list[Any] = hvd.allgather_object(value, name="hvdscale.gather")
         return gathered
 
+    @override
     def barrier(self) -> None:
         self._wait()
         hvd.barrier()
 
+    @override
     def proof(self) -> BackendProof:
         cuda = self.resolved.device == "cuda"
         proven = active_backend(
@@ -168,9 +176,11 @@ class HorovodTorch(TorchEngine):
             evidence=evidence,
         )
 
+    @override
     def versions(self) -> Mapping[str, str]:
         return {**super().versions(), "horovod": str(horovod.__version__)}
 
+    @override
     def stop(self) -> None:
         hvd.shutdown()
 
@@ -214,6 +224,6 @@ def _gpu_allreduce_is_mpi() -> bool:
     """
     path = Path(horovod.__file__).parent / BUILD_MARKER
     try:
-        return json.loads(path.read_text(encoding="utf-8")).get("gpu") == "mpi-cuda"
+        return bool(json.loads(path.read_text(encoding="utf-8")).get("gpu") == "mpi-cuda")
     except (OSError, ValueError):
         return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 from harness.engines.api import World
 from harness.engines.torch_engine import TorchEngine
 from harness.engines.torch_step import TorchStep
@@ -16,26 +18,33 @@ class NoneTorch(TorchEngine):
 
     name = "none"
 
+    @override
     def start(self) -> World:
         self.prepare_device(0)
         return World(rank=0, size=1, local_rank=0, local_size=1)
 
+    @override
     def build(self, parts: Parts, learning_rate: float) -> TorchStep:
         model = parts.model.to(self.device)
         optimiser = parts.optimiser(model, learning_rate)
         return TorchStep(parts, model, optimiser, self.config.execution, self.device)
 
+    @override
     def allreduce(self, buffer: Any) -> None:
         self._wait()
 
+    @override
     def gather(self, value: Any) -> list[Any]:
         return [value]
 
+    @override
     def barrier(self) -> None:
         self._wait()
 
+    @override
     def proof(self) -> BackendProof:
         return BackendProof(requested=None, proven=None, controller=None, evidence={})
 
+    @override
     def stop(self) -> None:
         pass

@@ -27,7 +27,8 @@ class TorchClock:
     def mark(self) -> None:
         """Put the next boundary of ``BOUNDARIES`` here."""
         if self._cuda:
-            event = torch.cuda.Event(enable_timing=True)
+            make: Any = torch.cuda.Event  # untyped in torch
+            event = make(enable_timing=True)
             event.record()
             self._rows[-1].append(event)
         else:
@@ -36,16 +37,18 @@ class TorchClock:
     def take(self) -> NDArray[np.float64]:
         """Return the marks as (steps, boundaries) seconds since the first, and forget them."""
         rows, self._rows = self._rows, []
-        marks = np.zeros((len(rows), len(BOUNDARIES)))
+        marks: NDArray[np.float64] = np.zeros((len(rows), len(BOUNDARIES)))
         if not rows:
             return marks
         if not self._cuda:
             marks[:] = rows
-            return marks - marks[0, 0]
+            marks -= marks[0, 0]
+            return marks
         torch.cuda.synchronize()
         first = rows[0][0]
         for step, row in enumerate(rows):
             # Differences to a near event keep float32 milliseconds exact enough over a long block.
             marks[step] = [row[0].elapsed_time(event) for event in row]
             marks[step] += first.elapsed_time(row[0])
-        return marks / 1e3
+        marks /= 1e3  # elapsed_time is in milliseconds
+        return marks

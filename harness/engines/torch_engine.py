@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from harness.engines.api import Engine
 from harness.errors import MissingDependencyError
@@ -45,22 +46,27 @@ class TorchEngine(Engine):
         self.device = torch.device("cuda", index)
         torch.cuda.set_device(self.device)
 
+    @override
     def make_buffer(self, count_bytes: int) -> Any:
         return torch.zeros(count_bytes // 4, dtype=torch.float32, device=self.device)
 
+    @override
     def fill(self, buffer: Any, value: float) -> None:
         buffer.fill_(value)
         self._wait()
 
+    @override
     def to_host(self, buffer: Any) -> NDArray[np.float32]:
         host: NDArray[np.float32] = buffer.detach().cpu().numpy()
         return host
 
+    @override
     def versions(self) -> Mapping[str, str]:
         found = {"torch": str(torch.__version__), "torch_cuda": str(torch.version.cuda or "")}
         if self.resolved.device == "cuda":
             found["device"] = torch.cuda.get_device_name(self.device)
-            found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+            nccl: Any = torch.cuda.nccl
+            found["nccl"] = ".".join(map(str, nccl.version()))
         return {key: value for key, value in found.items() if value}
 
     def _wait(self) -> None:

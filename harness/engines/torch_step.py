@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from harness.config.models import Execution
 from harness.engines.api import Reduced, Step
@@ -44,24 +45,30 @@ class TorchStep(Step):
         self._reduced_steps = 0
         self._reduced_bytes = 0
 
+    @override
     def run(self, batch: tuple[Any, ...], *, sync: bool = True) -> Any:
         return self._step(lambda: batch, nothing, sync)
 
+    @override
     def run_marked(self, next_batch: Callable[[], Any], *, sync: bool = True) -> Any:
         self._clock.start_step()
         return self._step(next_batch, self._clock.mark, sync)
 
+    @override
     def take_marks(self) -> NDArray[np.float64]:
         return self._clock.take()
 
+    @override
     def reduced(self) -> Reduced:
         return Reduced(self._reduced_steps, self._reduced_bytes)
 
+    @override
     def losses(self, values: Sequence[Any]) -> NDArray[np.float64]:
         if not values:
             return np.zeros(0)
         return torch.stack(list(values)).double().cpu().numpy()
 
+    @override
     def checksum(self) -> str:
         digest = hashlib.sha256()
         for name in sorted(self._parameters):
@@ -70,6 +77,7 @@ class TorchStep(Step):
             digest.update(value.flatten().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
+    @override
     def device_synchronise(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)

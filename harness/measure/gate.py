@@ -19,7 +19,8 @@ def check_window(
     gradient_allreduce: bool,
 ) -> None:
     """Raise LaunchError where ranks hold different weights, a loss is not finite, or the bytes
-    reduced are not the gradient's times the steps."""
+    reduced are not the gradient's times the steps.
+    """
     for rank, window in enumerate(windows):
         bad = np.flatnonzero(~np.isfinite(window.losses))
         if len(bad):

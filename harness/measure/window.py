@@ -35,9 +35,7 @@ class RankWindow:
     reduced_steps: int
 
 
-def warm_up(
-    step: Step, next_batch: Callable[[], Any], engine: Engine, measure: Measure
-) -> WarmUp:
+def warm_up(step: Step, next_batch: Callable[[], Any], engine: Engine, measure: Measure) -> WarmUp:
     """Run the warm-up; at least one step, since the window's length is planned from its pace."""
     steps = max(1, measure.warmup_steps)
     early = steps // 2
@@ -60,9 +58,7 @@ def planned_steps(measure: Measure, step_s: float) -> int:
     return max(measure.min_steps, math.ceil(measure.window_s / max(step_s, 1e-9)))
 
 
-def run_window(
-    step: Step, next_batch: Callable[[], Any], engine: Engine, steps: int
-) -> RankWindow:
+def run_window(step: Step, next_batch: Callable[[], Any], engine: Engine, steps: int) -> RankWindow:
     """Run the timed steps; all ranks must be given the same ``steps``."""
     clock = time.perf_counter
     stamps = np.empty(steps + 1)

@@ -1,0 +1,236 @@
+"""``horovodrun -np 2 hvdscale bench WORKLOAD …`` typed by hand: one rank, without a sweep.
+
+The launcher has decided where the ranks are; flags and Horovod's environment say the rest. The same
+RunConfig comes out as for a point of a sweep, and the record goes to ``RESULTS/bench/``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness import affinity, bench, tuning
+from harness.config import Placement, RunConfig, apply_overrides, run_id
+from harness.config.load import validated
+from harness.detect import Host, Machine, usable_cores
+from harness.engines.api import Engine
+from harness.errors import ConfigError, HarnessError, StoreError
+from harness.ranks import RankPlace, find_place
+from harness.record import RunRecord
+from harness.spec import BlockRef, Resolved
+
+SWEEP = "bench"
+WHERE = "bench"
+_MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
+_OPERATIONS = {"mpi": "MPI", "mpi-host": "MPI", "gloo": "GLOO"}
+
+
+def by_hand(
+    workload: str,
+    *,
+    flags: Mapping[str, int | str | None],
+    overrides: Sequence[str],
+    results: Path,
+    data_dir: Path,
+) -> int:
+    """Be one rank of a launch that a person typed; rank 0 prints the summary. Returns 0.
+
+    Raises HarnessError on bad input, on rank 0 only: the other ranks end with its exit code and
+    without a word, so that one mistake is one line.
+    """
+    place = find_place(os.environ) or RankPlace("inline", 0, 1, 0)
+    try:
+        config = _config(workload, flags, overrides, place, os.environ)
+        machine = _machine(config, place)
+        resolved = _check(config, machine)
+    except HarnessError as error:
+        if place.rank == 0:
+            raise
+        sys.exit(error.exit_code)
+    _set_environment(config, resolved)
+    cores = affinity.bind(resolved, place.local_rank)
+    started_at = bench.now()
+    with bench.joined(config, resolved) as (engine, world):
+        config, resolved = _as_placed(config, resolved, engine)
+        measured = bench.measure(config, resolved, data_dir, engine, world, cores)
+        if measured is not None:
+            record = _write(config, resolved, results, started_at, measured)
+            print("\n".join(summary(record, results / SWEEP)), flush=True)
+        engine.barrier()
+    return 0
+
+
+def _config(
+    workload: str,
+    flags: Mapping[str, int | str | None],
+    overrides: Sequence[str],
+    place: RankPlace,
+    environ: Mapping[str, str],
+) -> RunConfig:
+    data: dict[str, Any] = {"workload": {"name": workload}}
+    if flags.get("framework"):
+        data["workload"]["framework"] = flags["framework"]
+    for key in ("engine", "backend", "batch_size", "global_batch_size"):
+        if flags.get(key) is not None:
+            data[key] = flags[key]
+    data = apply_overrides(data, overrides)
+    for key in ("placement", "launcher"):
+        if key in data:
+            raise ConfigError(f"--set {key}: the launcher that started this has decided it")
+    if "global_batch_size" in data:
+        data.setdefault("scaling", "strong")
+    if "batch_size" not in data and "global_batch_size" not in data:
+        raise ConfigError("bench: give --batch-size (a rank's) or --global-batch-size (all ranks')")
+    default = {"torchrun": "ddp", "inline": "none"}.get(place.launcher, "horovod")
+    data.setdefault("engine", default)
+    data |= {"launcher": place.launcher, "placement": str(place.size)}
+    if environ.get("OMP_NUM_THREADS", "").isdigit():
+        data.setdefault("cores_per_rank", int(environ["OMP_NUM_THREADS"]))
+    if data["engine"] == "horovod":
+        _add_horovod(data, place, environ)
+    return validated(RunConfig, data, WHERE)
+
+
+def _add_horovod(data: dict[str, Any], place: RankPlace, environ: Mapping[str, str]) -> None:
+    """Take over what the launcher and the shell have set; ``--set`` goes before both."""
+    given = data.get("horovod", {})
+    if not isinstance(given, Mapping):
+        raise ConfigError("bench: --set horovod takes keys, e.g. horovod.cycle_time_ms=0.1")
+    # horovodrun gives its ranks a rendezvous and no MPI; every other launcher is an MPI one.
+    controller = environ.get("HOROVOD_CONTROLLER", "").lower()
+    controller = controller or ("gloo" if place.launcher == "horovodrun" else "mpi")
+    data["horovod"] = {"controller": controller, **tuning.from_environment(environ), **given}
+    operations = environ.get("HOROVOD_CPU_OPERATIONS", "").lower()
+    if "backend" not in data and not _has_gpu():
+        data["backend"] = operations or str(data["horovod"]["controller"])
+
+
+def _has_gpu() -> bool:
+    if find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _machine(config: RunConfig, place: RankPlace) -> Machine:
+    """Return the machine as far as the launcher's variables tell it; names come with the ranks."""
+    on_this_host = place.local_size or place.size
+    count = -(-place.size // on_this_host)
+    hosts = tuple(Host(f"node{n}", usable_cores(), on_this_host) for n in range(count))
+    return Machine(
+        hosts=hosts,
+        device="cuda" if _has_gpu() else "cpu",
+        launchers={place.launcher: place.launcher},
+        modules=frozenset(name for name in _MODULES if find_spec(name) is not None),
+    )
+
+
+def _check(config: RunConfig, machine: Machine) -> Resolved:
+    from harness.validate import check_training
+
+    return check_training(config, machine)
+
+
+def _set_environment(config: RunConfig, resolved: Resolved) -> None:
+    """Put the config in force before a framework reads its environment."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(resolved.cores_per_rank))
+    if config.engine != "horovod":
+        return
+    os.environ.update(tuning.to_environment(config.horovod))
+    os.environ["HOROVOD_CONTROLLER"] = str(resolved.controller).upper()
+    operations = _OPERATIONS.get(str(resolved.backend), str(resolved.controller).upper())
+    os.environ["HOROVOD_CPU_OPERATIONS"] = operations
+
+
+def _as_placed(config: RunConfig, resolved: Resolved, engine: Engine) -> tuple[RunConfig, Resolved]:
+    """Put the hosts that the ranks really are on into the config and the record."""
+    names = engine.gather(socket.gethostname())
+    hosts = tuple(dict.fromkeys(names))
+    devices = tuple(names.count(host) for host in hosts)
+    placed = config.model_copy(update={"placement": Placement(len(names), devices)})
+    return placed, resolved.model_copy(update={"placement": devices, "hosts": hosts})
+
+
+def _write(
+    config: RunConfig,
+    resolved: Resolved,
+    results: Path,
+    started_at: str,
+    measured: bench.Measured,
+) -> RunRecord:
+    from harness.store import Store
+
+    store = Store.open(results / SWEEP, create=True)
+    repeat = 0
+    while True:
+        done = store.done_ids()
+        while run_id(config, repeat) in done:
+            repeat += 1
+        identity = run_id(config, repeat)
+        attempt, _ = store.claim_attempt(identity)
+        record = RunRecord(
+            run_id=identity,
+            attempt=attempt,
+            status="ok",
+            sweep=SWEEP,
+            block=BlockRef(repeat=repeat, allocation=_allocation(resolved)),
+            config=config,
+            resolved=resolved,
+            started_at=started_at,
+            ended_at=bench.now(),
+            **measured.fields,
+        )
+        try:
+            return store.commit(record, measured.steps)
+        except StoreError:
+            # Another launch took this repeat in the meantime; any other trouble shows again.
+            if identity not in store.done_ids():
+                raise
+
+
+def _allocation(resolved: Resolved) -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"slurm:{job}" if job else f"local:{resolved.hosts[0]}"
+
+
+def summary(record: RunRecord, folder: Path) -> list[str]:
+    """Return what a person wants to see of one launch, as lines."""
+    config, window = record.config, record.window
+    assert window is not None  # an ok record has both
+    assert record.backend is not None
+    how = [config.engine, record.backend.proven, record.backend.controller]
+    named = " / ".join(part for part in how if part)
+    placement = "+".join(map(str, record.resolved.placement))
+    lines = [
+        f"{config.workload.name} ({config.workload.framework}), {named}, "
+        f"N = {record.resolved.world_size} ({placement} on {', '.join(record.resolved.hosts)})",
+        f"  batch size {config.rank_batch} a rank, {config.global_batch} in all ({config.scaling})",
+        f"  throughput      {window.throughput_samples_per_s:,.0f} samples/s "
+        f"({window.steps} steps in {window.wall_s:.2f} s, after {window.warmup_steps} of warm-up)",
+        f"  step            {_ms(window.wall_s / window.steps)} mean, "
+        f"{_ms(window.step_median_s)} median",
+    ]
+    phases, isolated = record.phases, record.allreduce
+    if phases is not None and phases.exposed_sync_s is not None:
+        lines.append(
+            f"  exposed sync    {_ms(phases.exposed_sync_s)} a step "
+            f"(transfer {_ms(phases.transfer_s)}, wait {_ms(phases.wait_s)})"
+        )
+    if isolated is not None:
+        lines.append(
+            f"  all-reduce      {_ms(isolated.latency_p50_s)} for {isolated.bytes:,} bytes alone "
+            f"({isolated.busbw_bytes_per_s / 1e9:.3f} GB/s busbw)"
+        )
+    lines.append(f"  loss            {window.first_loss:.4g} to {window.last_loss:.4g}")
+    lines.append(f"  record          {folder / 'runs' / (record.run_id + '.json')}")
+    return lines
+
+
+def _ms(seconds: float | None) -> str:
+    return "not measured" if seconds is None else f"{seconds * 1e3:.2f} ms"

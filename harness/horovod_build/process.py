@@ -100,7 +100,8 @@ def run_for(argv: list[str], env: Mapping[str, str], timeout_s: float) -> tuple[
         return process.returncode, output
     except subprocess.TimeoutExpired:
         end_group(process)
-        return None, process.stdout.read() if process.stdout else ""
+        output, _ = process.communicate()  # what it had printed by then is not lost
+        return None, output
     except BaseException:
         end_group(process)
         raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as the shell reports a program that SIGPIPE ended
@@ -39,7 +40,8 @@ def _run(argv: list[str]) -> int:
     from harness.cli.app import app
     from harness.errors import HarnessError
 
-    usage_error = typer.BadParameter.__mro__[1]  # click's, which newer typers carry inside
+    # Click's UsageError: newer typers carry a click of their own, and export only its children.
+    usage_error = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
     try:
         code = app(argv, prog_name="hvdscale", standalone_mode=False)
     except HarnessError as error:
@@ -47,10 +49,8 @@ def _run(argv: list[str]) -> int:
     except typer.Abort:
         return INTERRUPTED
     except usage_error as error:
-        message = error.format_message()  # type: ignore[attr-defined]
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "hvdscale"
-        return _complain(f"{message} (try '{command} --help')", 2)
+        command = error.ctx.command_path if error.ctx is not None else "hvdscale"
+        return _complain(f"{error.format_message()} (try '{command} --help')", 2)
     except Exception as error:
         if not _is_workload_error(error):
             raise

@@ -137,7 +137,7 @@ def bench(
     overrides: Set = None,
     results: Results = RESULTS,
 ) -> int:
-    """Be one rank of a measurement: horovodrun -np 2 hvdscale bench stress_strain --batch-size 75"""
+    """Be one rank: horovodrun -np 2 hvdscale bench stress_strain --batch-size 75"""
     from harness.cli.ranks import command_bench
 
     flags = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from harness.errors import ConfigError, did_you_mean
@@ -28,11 +29,9 @@ def command_ls(path: Path, as_json: bool) -> int:
 
 def command_collect(path: str, results: Path) -> int:
     """Gather a sweep's records; print the table, and on stderr where the files are."""
-    import sys
-
+    folder = sweep_folder(path, results)
     from harness.analysis import collect, render_table
 
-    folder = sweep_folder(path, results)
     written = collect(folder)
     print(render_table(folder))
     print(f"{written} and {written.with_suffix('.csv').name} written", file=sys.stderr)
@@ -48,9 +47,9 @@ def command_plot(path: str, out: Path | None, formats: str, results: Path) -> in
             raise ConfigError(f"--format: '{name}' is not one of {', '.join(FORMATS)}{near}")
     if not wanted:
         raise ConfigError(f"--format: name at least one of {', '.join(FORMATS)}")
+    folder = sweep_folder(path, results)
     from harness.analysis import plot_all
 
-    folder = sweep_folder(path, results)
     for written in plot_all(folder, out or folder / "plots", wanted):
         print(written)
     return 0

@@ -28,9 +28,7 @@ def command_bench(
     given += ["WORKLOAD"] if workload is not None else []
     given += ["--set"] if overrides else []
     if given:
-        raise ConfigError(
-            f"bench: {', '.join(given)} cannot be given with --run, which says it all"
-        )
+        raise ConfigError(f"bench: {', '.join(given)} cannot go with --run, which says it all")
     if not run_file.is_file():
         raise ConfigError(f"bench: --run {run_file}: there is no such file")
     from harness.bench import run_spec

@@ -15,13 +15,14 @@ def command_run(
     """Run what is missing of a sweep; return 0, 1 where a launch failed, 130 where interrupted."""
     from harness.config import load_sweep
     from harness.detect import detect_machine
-    from harness.runner import print_commands, run_sweep
+    from harness.runner import commands, run_sweep
     from harness.runner.progress import reporter
 
     sweep = load_sweep(source, overrides)
     machine = detect_machine(slots)
     if dry_run:
-        print_commands(sweep, machine, results)
+        for line in commands(sweep, machine, results):
+            print(line)
         return 0
     with reporter() as report:
         summary = run_sweep(sweep, machine, results, report=report)
@@ -38,7 +39,7 @@ def command_validate(
     from harness.detect import detect_machine
     from harness.runner.labels import labels
     from harness.runner.progress import duration
-    from harness.runner.schedule import missing_of, planned
+    from harness.runner.schedule import missing, planned
 
     sweep = load_sweep(source, overrides)
     work = planned(sweep, detect_machine(slots), results)
@@ -47,15 +48,13 @@ def command_validate(
     for config in work.plan.launches:
         key = point_id(config)
         print(f"{names[key]}{'  (base)' if key in bases else ''}")
-    for config, reason in work.plan.left_out:
+    for _, reason in work.plan.left_out:
         print(f"left out: {reason}")
-    missing = missing_of(work)
-    per_launch_s = [
-        START_S + c.measure.window_s * (2 if c.measure.instruments else 1) for c in missing
-    ]
+    todo = [launch.config.measure for launch in missing(work)]
+    time_s = sum(START_S + m.window_s * (2 if m.instruments else 1) for m in todo)
     print(
-        f"{sweep.name}: {len(work.plan.launches)} launches a block, {sweep.measure.blocks} blocks; "
-        f"{len(missing)} launches missing, about {duration(sum(per_launch_s))} "
+        f"{sweep.name}: {len(work.plan.launches)} launches a block, {work.blocks} blocks; "
+        f"{len(todo)} launches missing, about {duration(time_s)} "
         f"(windows, and about {START_S:g} s to start each)"
     )
     return 0

@@ -100,8 +100,7 @@ class Store:
         folder = self.logs / _checked(run_id)
         with named_errors(folder, "written"):
             folder.mkdir(parents=True, exist_ok=True)
-            taken = [int(entry.name) for entry in os.scandir(folder) if entry.name.isdigit()]
-            attempt = max(taken, default=0) + 1
+            attempt = self.next_attempt(run_id)
             while True:
                 try:
                     (folder / str(attempt)).mkdir()
@@ -109,6 +108,14 @@ class Store:
                     attempt += 1
                 else:
                     return attempt, folder / str(attempt)
+
+    def next_attempt(self, run_id: str) -> int:
+        """Return the number that ``claim_attempt`` would try first."""
+        try:
+            names = [entry.name for entry in os.scandir(self.logs / _checked(run_id))]
+        except FileNotFoundError:
+            return 1
+        return max((int(name) for name in names if name.isdigit()), default=0) + 1
 
     def done_ids(self) -> set[str]:
         """Return the ids of all committed runs, from one listing of the folder.

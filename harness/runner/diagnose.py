@@ -1,0 +1,197 @@
+"""Why a launch gave no measurement: a status and one line, from what it left. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harness.record import Status
+from harness.runner.launcher import Ending
+from harness.runner.logs import Logs, RankLog
+
+#: Horovod 0.28.1, ``stall_inspector.cc``: it ends the job after this line.
+STALL_SHUTDOWN = "is stalled for longer than"
+_STALL_WAIT = re.compile(r"waiting for remainder of ranks")
+_MISSING_RANKS = re.compile(r"^\s*(\d+): \[")
+
+# The last line of a Python traceback, as a name with at least one capital: "ValueError: ...".
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+_OWN_ERROR = re.compile(r"^hvdscale: (?:error: )?(.*)")
+# What a rank says because another one failed first.
+_CONSEQUENCE = re.compile(
+    r"HorovodInternalError|Connection reset by peer|Connection closed by peer|Broken pipe"
+    r"|has been shut down|shutdown in progress|SignalException|ChildFailedError"
+)
+_SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
+_FATAL_SIGNAL = re.compile(
+    r"rank (\d+) with PID \d+ on node \S+ exited on signal (\d+)"  # Open MPI
+    r"|rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: -(\d+)"  # torchrun
+)
+_EXIT_CODE = re.compile(
+    r"Process name: (?:\[[^\],]*,)?(\d+)\]?\s+Exit code:\s+(\d+)"  # Open MPI, horovodrun
+    r"|rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (\d+)"  # torchrun
+    r"|Process (\d+) exit with status code (\d+)"  # horovodrun's workers
+)
+_ROOT_CAUSE = "Root Cause (first observed failure)"  # torchrun: what follows is the first failure
+
+#: Known trouble, most telling first; looked for in every log.
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), cause)
+    for pattern, cause in (
+        (r"CUDA out of memory|OutOfMemoryError", "the GPU's memory is full; use a smaller batch"),
+        (r"[Oo][Oo][Mm][-_ ]kill|Out of memory: Kill", "ended by the kernel: out of memory"),
+        (
+            r"ModuleNotFoundError: (No module named \S+)",
+            "{0}; `hvdscale doctor` says what is missing",
+        ),
+        (r"Address already in use|EADDRINUSE", "address already in use (a network port)"),
+        (r"No space left on device", "no space left on device"),
+        (r"not enough slots available", "the launcher has too few slots for the ranks"),
+        (
+            r"[Hh]ost key verification failed|Permission denied \(publickey",
+            "ssh to another host was refused",
+        ),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A status other than ok, and the likely cause in one line."""
+
+    status: Status
+    cause: str
+
+
+def diagnose(ending: Ending, logs: Logs, timeout_s: float, world_size: int) -> Verdict:
+    """Say what became of a launch that has no record, or that failed in spite of one."""
+    if ending.interrupted:
+        return Verdict("cancelled", "interrupted by the user")
+    if ending.start_error:
+        return Verdict("failed", f"could not be started: {ending.start_error}")
+    everything = [line for log in logs.ranks for line in log.tail] + list(logs.launcher)
+    if any(STALL_SHUTDOWN in line for line in everything):
+        return Verdict("stalled", _stalled(everything))
+    if ending.timed_out:
+        return Verdict("timeout", _timed_out(logs, timeout_s, world_size, everything))
+    found = _from_memory(ending) or _from_ranks(logs) or _from_patterns(everything)
+    cause = found or _from_launcher(logs) or _from_exit(ending, logs, world_size)
+    if ending.survivors:
+        cause += f"; processes {', '.join(map(str, ending.survivors))} could not be ended"
+    return Verdict("failed", cause)
+
+
+def exit_name(code: int) -> str:
+    """Return an exit code as words: a signal's name where a signal ended the process."""
+    number = -code if code < 0 else code - 128
+    name = _SIGNAL_NAMES.get(number) if code < 0 or code > 128 else None
+    return f"signal {name}" if name else f"exit code {code}"
+
+
+def _stalled(lines: Iterable[str]) -> str:
+    missing = sorted({int(m[1]) for line in lines if (m := _MISSING_RANKS.match(line))})
+    who = f"; missing: rank {', '.join(map(str, missing))}" if missing else ""
+    return f"Horovod ended it: some ranks waited too long for the others{who}"
+
+
+def _timed_out(logs: Logs, timeout_s: float, world_size: int, lines: list[str]) -> str:
+    cause = f"not done after {timeout_s:g} s (measure.timeout_s)"
+    absent = sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
+    missing = sorted({int(m[1]) for line in lines if (m := _MISSING_RANKS.match(line))})
+    if missing and any(_STALL_WAIT.search(line) for line in lines):
+        return f"{cause}; Horovod was waiting for rank {', '.join(map(str, missing))}"
+    if absent:
+        return f"{cause}; rank {_some(absent)} never started its log"
+    return cause
+
+
+def _from_memory(ending: Ending) -> str | None:
+    if not ending.out_of_memory:
+        return None
+    return (
+        f"out of memory: the kernel ended {ending.out_of_memory} of our processes; "
+        "ask for more memory, or use a smaller batch"
+    )
+
+
+def _from_ranks(logs: Logs) -> str | None:
+    """Return the exception of the rank that failed first, leaving out those that failed with it."""
+    found: list[tuple[bool, float, RankLog, str]] = []
+    for log in logs.ranks:
+        line = _last_error(log.tail)
+        if line is not None:
+            found.append((bool(_CONSEQUENCE.search(line)), log.written_at, log, line))
+    if not found:
+        return None
+    consequence, _, log, line = min(found, key=lambda item: item[:2])
+    if consequence and _fatal(logs) is not None:
+        return None  # a rank that left no words took the others with it: the launcher knows which
+    known = _from_patterns([line])
+    return f"rank {log.rank}: {known or line}"
+
+
+def _last_error(lines: tuple[str, ...]) -> str | None:
+    for line in reversed(lines):
+        if match := _OWN_ERROR.match(line):
+            return match[1]
+        if _EXCEPTION.match(line):
+            return line
+    return None
+
+
+def _from_patterns(lines: list[str]) -> str | None:
+    for pattern, cause in _PATTERNS:
+        for line in lines:
+            if match := pattern.search(line):
+                return cause.format(*match.groups())
+    return None
+
+
+def _fatal(logs: Logs) -> tuple[str, int] | None:
+    """Return (rank, exit code) of the rank that failed first; a negative code is a signal."""
+    text = "\n".join(logs.launcher)
+    text = text.partition(_ROOT_CAUSE)[2] or text
+    text = re.sub(r"\s+", " ", text)  # Open MPI breaks its lines anywhere
+    if match := _FATAL_SIGNAL.search(text):
+        rank, number = (value for value in match.groups() if value is not None)
+        return rank, -int(number)
+    if match := _EXIT_CODE.search(text):
+        rank, code = (value for value in match.groups() if value is not None)
+        return rank, int(code)
+    return None
+
+
+def _from_launcher(logs: Logs) -> str | None:
+    fatal = _fatal(logs)
+    if fatal is not None:
+        rank, code = fatal
+        return f"rank {rank} ended with {exit_name(code)}{_hint(code)}"
+    return _last_error(logs.launcher)
+
+
+def _hint(code: int) -> str:
+    number = -code if code < 0 else code - 128
+    if number == signal.SIGKILL:
+        return ": killed from outside, often for memory"
+    if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT):
+        return ": a crash in native code"
+    return ""
+
+
+def _from_exit(ending: Ending, logs: Logs, world_size: int) -> str:
+    absent = sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
+    started = "" if not absent else f"; rank {_some(absent)} never started its log"
+    if ending.exit_code == 0:
+        return f"ended with exit code 0, but wrote no record{started}"
+    code = ending.exit_code if ending.exit_code is not None else 1
+    last = next((line for line in reversed(logs.launcher) if line.strip(" -=")), "")
+    said = f": {last}" if last else _hint(code)
+    return f"the launcher ended with {exit_name(code)}{said}{started}"
+
+
+def _some(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks[:5])) + (
+        f" and {len(ranks) - 5} more" if len(ranks) > 5 else ""
+    )

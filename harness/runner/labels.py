@@ -1,0 +1,47 @@
+"""Names of points for people: what tells one from the others, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from harness.config import RunConfig
+from harness.config.identity import canonical, point_id
+
+_NAMED = ("engine", "backend", "placement", "batch_size", "global_batch_size")  # always shown
+
+
+def labels(configs: Iterable[RunConfig]) -> dict[str, str]:
+    """Return point id → label: engine, backend, placement and batch, then whatever else differs."""
+    points = {point_id(config): config for config in configs}
+    flat = {key: dict(_flatten(canonical(config))) for key, config in points.items()}
+    names = sorted({name for values in flat.values() for name in values})
+    varying = [
+        name
+        for name in names
+        if name not in _NAMED and len({repr(values.get(name)) for values in flat.values()}) > 1
+    ]
+    found = {}
+    for key, config in points.items():
+        extra = [f"{name}={flat[key][name]}" for name in varying if name in flat[key]]
+        found[key] = " ".join([label(config), *extra])
+    return found
+
+
+def label(config: RunConfig) -> str:
+    """Return the short name of one point: ``horovod/mpi 1x2 batch 75``."""
+    engine = f"{config.engine}/{config.backend}" if config.backend else config.engine
+    batch = (
+        f"batch {config.batch_size}"
+        if config.batch_size is not None
+        else f"global batch {config.global_batch_size}"
+    )
+    return f"{config.workload.name} {engine} {config.placement} {batch}"
+
+
+def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,164 @@
+"""One launch as a process: started, waited for within a time limit, and ended whole."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import processes
+from harness.runner.interrupts import Interrupts
+
+RUNNER_PID = "HVDSCALE_RUNNER_PID"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a launch ended."""
+
+    exit_code: int | None  # negative: the signal that ended the launcher; None: it was ended by us
+    wall_s: float
+    timed_out: bool = False
+    interrupted: bool = False
+    start_error: str = ""  # the launcher could not be started at all
+    survivors: tuple[int, ...] = ()  # pids that even SIGKILL did not end
+    out_of_memory: int = 0  # processes that the kernel ended for memory meanwhile, in our cgroup
+
+
+class Guard:
+    """A process that ends the open launches if this one is killed before it can.
+
+    It is started once a sweep, sleeps on a pipe meanwhile, and is gone when the sweep is.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[str] = []
+        self._process = self._start()
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None  # a pipe, see _start
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+
+    def begin(self, launch_id: str, session: int | None = None) -> None:
+        """Make the guard answer for a launch; again with its session once that is known."""
+        self._open = [launch_id, *([str(session)] if session is not None else [])]
+        self._tell("+" + " ".join(self._open))
+
+    def end(self, launch_id: str) -> None:
+        """Take a launch from the guard, because no process of it is left."""
+        self._open = []
+        self._tell(f"-{launch_id}")
+
+    def _tell(self, line: str) -> None:
+        try:
+            self._write(line)
+        except BrokenPipeError:  # somebody killed the guard: without one no launch may go on
+            self._process.wait()
+            self._process = self._start()
+            if self._open:
+                self._write("+" + " ".join(self._open))
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    @staticmethod
+    def _start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", processes.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def new_launch_id() -> str:
+    """Return an id that no other process carries by chance."""
+    return secrets.token_hex(16)
+
+
+def run_launch(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    launch_id: str,
+    log: Path,
+    timeout_s: float,
+    guard: Guard,
+    interrupts: Interrupts,
+) -> Ending:
+    """Start a launch, wait for it, and leave no process of it; its output goes to ``log``.
+
+    ``env`` is added to this process's own. Never raises for what the launch does.
+    """
+    started = time.monotonic()
+    killed_before = _oom_kills()
+    guard.begin(launch_id)  # before the start: there is no moment in which nobody knows of it
+    marked = {**os.environ, **env, processes.MARKER: launch_id}
+    process: subprocess.Popen[bytes] | None = None
+    problem = ""
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                list(argv),
+                env=marked,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        guard.begin(launch_id, process.pid)
+        timed_out = _wait(process, timeout_s, interrupts)
+    except OSError as error:
+        problem, timed_out = f"{argv[0]}: {error.strerror or error}", False
+    finally:
+        code = process.poll() if process is not None else None
+        session = process.pid if process is not None else None
+        left = processes.end_launch(launch_id, session, hurry=lambda: interrupts.hurry)
+        if process is not None and not any(p.pid == process.pid for p in left):
+            process.wait()
+        guard.end(launch_id)
+    return Ending(
+        exit_code=code,
+        wall_s=time.monotonic() - started,
+        timed_out=timed_out,
+        interrupted=interrupts.asked and code is None,
+        start_error=problem,
+        survivors=tuple(p.pid for p in left),
+        out_of_memory=max(0, _oom_kills() - killed_before),
+    )
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float, interrupts: Interrupts) -> bool:
+    """Wait for the launcher; return whether the time limit ended the wait."""
+    deadline = time.monotonic() + timeout_s
+    while process.poll() is None and not interrupts.asked:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return True
+        interrupts.wait_for(process.pid, left_s)
+    return False
+
+
+def _oom_kills() -> int:
+    """Return how many processes of our cgroup the kernel ended for memory; 0 if it won't say."""
+    try:
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            own = next((line.strip()[3:] for line in file if line.startswith("0::")), "/")
+        text = Path(f"/sys/fs/cgroup{own}/memory.events").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    counts = dict(line.split() for line in text.splitlines())
+    return int(counts.get("oom_kill", 0))

@@ -1,0 +1,148 @@
+"""One launch: from a planned point to a record, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.detect import Machine
+from harness.errors import HarnessError, StoreError
+from harness.launch import Command, build
+from harness.record import RunError, RunRecord
+from harness.runner.diagnose import Verdict, diagnose
+from harness.runner.interrupts import Interrupts
+from harness.runner.launcher import RUNNER_PID, Ending, Guard, new_launch_id, run_launch
+from harness.runner.logs import Logs, read_logs
+from harness.runner.schedule import Planned
+from harness.spec import RunSpec
+from harness.store import Store
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how launches of a sweep run: what all of them share."""
+
+    machine: Machine
+    store: Store
+    data_dir: Path
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """A launch that is over, and its record."""
+
+    record: RunRecord
+    wall_s: float
+
+
+def command(launch: Planned, place: Place, run_file: Path) -> Command:
+    """Return what starts a launch, with what the runner adds to its environment."""
+    made = build(
+        launch.config,
+        place.machine,
+        str(run_file),
+        launch.resolved,
+        timeout_s=place.timeout_s,
+    )
+    if len(launch.resolved.placement) > 1:
+        return made  # on another host this pid is nobody, or somebody else
+    return Command(made.argv, {**made.env, RUNNER_PID: str(os.getpid())})
+
+
+def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interrupts) -> Done:
+    """Run a launch to its end; return its record, ok or not, which is in the store by then."""
+    attempt, log_dir = place.store.claim_attempt(launch.run_id)
+    launch_id = new_launch_id()
+    spec = _spec(launch, place, attempt, log_dir, launch_id)
+    run_file = log_dir / "run.json"
+    spec.write(run_file)
+    started_at = _now()
+    argv: tuple[str, ...] = ()
+    try:
+        made = command(launch, place, run_file)
+    except HarnessError as error:
+        ending = Ending(exit_code=None, wall_s=0.0, start_error=str(error))
+    else:
+        argv = made.argv
+        ending = run_launch(
+            made.argv,
+            made.env,
+            launch_id,
+            log_dir / "launcher.log",
+            place.timeout_s,
+            guard,
+            interrupts,
+        )
+    record = _committed(place.store, spec)
+    if record is not None and ending.exit_code == 0:
+        return Done(record, ending.wall_s)
+    failed = _failure(spec, ending, log_dir, argv, started_at)
+    if record is not None:
+        place.store.retract(spec.run_id, f"attempt {attempt}: {_cause(failed)}")
+    return Done(place.store.add_failure(failed), ending.wall_s)
+
+
+def _spec(launch: Planned, place: Place, attempt: int, log_dir: Path, launch_id: str) -> RunSpec:
+    return RunSpec(
+        run_id=launch.run_id,
+        attempt=attempt,
+        sweep=place.store.name,
+        config=launch.config,
+        resolved=launch.resolved,
+        block=launch.block,
+        results=place.store.path,
+        log_dir=log_dir,
+        data_dir=place.data_dir,
+        timeout_s=place.timeout_s,
+        launch_id=launch_id,
+    )
+
+
+def _committed(store: Store, spec: RunSpec) -> RunRecord | None:
+    """Return the record that this attempt, and not another runner's, has committed."""
+    if spec.run_id not in store.verify([spec.run_id]):
+        return None
+    record = store.read(spec.run_id)
+    return record if record.attempt == spec.attempt else None
+
+
+def _failure(
+    spec: RunSpec, ending: Ending, log_dir: Path, argv: tuple[str, ...], started_at: str
+) -> RunRecord:
+    logs = read_logs(log_dir)
+    verdict = diagnose(ending, logs, spec.timeout_s, spec.resolved.world_size)
+    return RunRecord(
+        run_id=spec.run_id,
+        attempt=spec.attempt,
+        status=verdict.status,
+        sweep=spec.sweep,
+        block=spec.block,
+        config=spec.config,
+        resolved=spec.resolved,
+        started_at=started_at,
+        ended_at=_now(),
+        argv=argv,
+        error=_error(verdict, ending, logs),
+    )
+
+
+def _error(verdict: Verdict, ending: Ending, logs: Logs) -> RunError:
+    return RunError(
+        cause=verdict.cause,
+        exit_code=ending.exit_code,
+        rank_tails=logs.rank_tails(),
+        launcher_tail=logs.launcher,
+    )
+
+
+def _cause(record: RunRecord) -> str:
+    if record.error is None:
+        raise StoreError(f"{record.run_id}: a failed record without a cause")
+    return record.error.cause
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,159 @@
+"""What a sweep launches, in which order, and how much of it is missing. Writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config import RunConfig, Sweep, run_id
+from harness.config.identity import point_id
+from harness.detect import Machine
+from harness.errors import ConfigError
+from harness.spec import BlockRef, Resolved
+from harness.store import Store
+from harness.validate import Plan, plan
+
+MIN_BLOCKS_FOR_TARGET = 5  # below it a t-interval says little, however narrow it happens to be
+
+
+@dataclass(frozen=True)
+class Work:
+    """A checked sweep on a machine, and the folder of its results (which may not be there yet)."""
+
+    sweep: Sweep
+    machine: Machine
+    plan: Plan
+    folder: Path
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks there are at least."""
+        measure = self.sweep.measure
+        if measure.ci_target is None:
+            return measure.blocks
+        return max(measure.blocks, min(MIN_BLOCKS_FOR_TARGET, measure.max_blocks))
+
+    @property
+    def max_blocks(self) -> int:
+        """Return how many blocks there are at most."""
+        return (
+            self.blocks if self.sweep.measure.ci_target is None else self.sweep.measure.max_blocks
+        )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One launch of a block."""
+
+    run_id: str
+    config: RunConfig
+    resolved: Resolved
+    block: BlockRef
+
+
+def planned(sweep: Sweep, machine: Machine, results: Path) -> Work:
+    """Check a sweep against a machine; raise a HarnessError on the first fault."""
+    measure = sweep.measure
+    if measure.ci_target is not None and measure.max_blocks < measure.blocks:
+        raise ConfigError(
+            f"sweep {sweep.name}: measure.max_blocks {measure.max_blocks} is below "
+            f"measure.blocks {measure.blocks}; raise it, or leave out ci_target"
+        )
+    checked = plan(sweep, machine)
+    return Work(sweep, machine, checked, (results / sweep.name).absolute())
+
+
+def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
+    """Yield the launches of block ``repeat`` (from 0) in its shuffled order.
+
+    The order follows from seed, repeat and point alone: it is the same on every machine and for
+    every Python, a block that was interrupted goes on in its own order, and a point added to the
+    sweep leaves the others in theirs.
+    """
+    bases = {point_id(base) for base in work.plan.bases if base is not None}
+    ordered = sorted(work.plan.launches, key=lambda config: _shuffle_key(config, repeat))
+    for order, config in enumerate(ordered):
+        key = point_id(config)
+        block = BlockRef(
+            repeat=repeat,
+            allocation=allocation(work.machine),
+            order=order,
+            is_base=key in bases,
+        )
+        yield Planned(run_id(config, repeat), config, work.plan.resolved[key], block)
+
+
+def allocation(machine: Machine) -> str:
+    """Name where the launches of a block run; blocks pair inside one allocation only."""
+    if machine.slurm is not None:
+        return f"slurm:{machine.slurm.job_id}"
+    return f"local:{machine.hosts[0].name}"
+
+
+def run_ids(work: Work, blocks: int) -> list[str]:
+    """Return the ids of all launches of the first ``blocks`` blocks."""
+    return [run_id(c, repeat) for repeat in range(blocks) for c in work.plan.launches]
+
+
+def missing(work: Work) -> Iterator[Planned]:
+    """Yield the launches that are not done, in order; looks at names only and writes nothing."""
+    store = existing_store(work.folder)
+    done = store.done_ids() if store is not None else set()
+    for repeat in range(work.blocks):
+        for launch in block_launches(work, repeat):
+            if launch.run_id not in done:
+                yield launch
+
+
+def existing_store(folder: Path) -> Store | None:
+    """Return the store of a sweep that has results, None of one that has none."""
+    if folder.is_dir() and not (folder / "sweep.json").exists():
+        return None
+    return Store.open(folder) if folder.exists() else None
+
+
+def is_wide(work: Work, store: Store, done: Iterable[str], blocks: int, target: float) -> bool:
+    """Say whether any point's interval after ``blocks`` blocks is wider than ``target``.
+
+    The interval is that of throughput(point) / throughput(base), paired inside blocks; of the
+    throughput alone where there is no base. A point that never succeeded does not count: more
+    blocks would not narrow it.
+    """
+    from harness.stats import relative_half_width
+
+    throughput = _throughputs(work, store, set(done), blocks)
+    for config, base in zip(work.plan.points, work.plan.bases, strict=True):
+        key, base_key = point_id(config), point_id(base) if base is not None else None
+        if key == base_key:
+            continue
+        below = throughput.get(base_key, {}) if base_key is not None else None
+        logs = [
+            math.log(value / (below[repeat] if below is not None else 1.0))
+            for repeat, value in throughput.get(key, {}).items()
+            if below is None or repeat in below
+        ]
+        if logs and relative_half_width(logs) > target:
+            return True
+    return False
+
+
+def _throughputs(
+    work: Work, store: Store, done: set[str], blocks: int
+) -> dict[str | None, dict[int, float]]:
+    """Return point id → repeat → samples per second, of what is done."""
+    found: dict[str | None, dict[int, float]] = {}
+    for config in work.plan.launches:
+        for repeat in range(blocks):
+            name = run_id(config, repeat)
+            window = store.read(name).window if name in done else None
+            if window is not None:
+                rate = window.throughput_samples_per_s
+                found.setdefault(point_id(config), {})[repeat] = rate
+    return found
+
+
+def _shuffle_key(config: RunConfig, repeat: int) -> bytes:
+    return hashlib.sha256(f"{config.seed}/{repeat}/{point_id(config)}".encode()).digest()

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 LAUNCHERS = ("horovodrun", "mpirun", "mpiexec", "srun", "sbatch", "torchrun")
 MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
@@ -187,7 +188,7 @@ def detect_mpi(source: str = "auto", prefix: Path | None = None) -> Mpi | None:
     wheel = environment / "bin" / "mpirun"
     system = which_outside(environment, "mpirun") or which_outside(environment, "mpiexec")
     if source == "auto":
-        built_for = str(read_build_marker().get("mpi", {}).get("source", ""))
+        built_for = str((read_build_marker().get("mpi") or {}).get("source", ""))
         compiles = which_outside(environment, "mpicc") is not None
         source = built_for or ("system" if (system and compiles) or not wheel.exists() else "wheel")
     mpirun = wheel if source == "wheel" and wheel.exists() else None
@@ -242,7 +243,7 @@ def parse_cuda_support(text: str) -> bool:
     return bool(re.search(r":(?:opal|mpi)_built_with_cuda_support:value:true\b", text))
 
 
-def read_build_marker() -> dict[str, dict[str, object]]:
+def read_build_marker() -> dict[str, Any]:
     """Return what our builder wrote into the installed Horovod; empty for another build or none."""
     folder = package_folder("horovod")
     try:
@@ -294,7 +295,8 @@ def detect_slurm() -> Slurm | None:
 def parse_mpi_plugins(text: str) -> tuple[str, ...]:
     """Return the plug-ins that ``srun --mpi=list`` names, one a line below a heading."""
     words = [word for line in text.splitlines() for word in line.split("srun:")[-1].split()]
-    return tuple(word for word in words if re.fullmatch(r"none|openmpi|cray\w*|pmi\w+", word))
+    known = (word for word in words if re.fullmatch(r"none|openmpi|cray\w*|pmi\w+", word))
+    return tuple(dict.fromkeys(known))  # prose below the list names some again
 
 
 def parse_counts(text: str) -> tuple[int, ...]:

@@ -209,7 +209,7 @@ def _check_cores(config: RunConfig, resolved: Resolved, machine: Machine) -> Non
 def _check_modules(config: RunConfig, resolved: Resolved, machine: Machine) -> None:
     if resolved.backend in machine.python_by_backend:
         return  # another interpreter, which cannot be looked into from here
-    needed = [config.workload.framework]
+    needed: list[str] = [config.workload.framework]
     if config.engine == "horovod":
         needed.append("horovod")
     for module in needed:

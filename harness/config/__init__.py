@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from harness.config.expand import Expansion, expand
+from harness.config.faults import validated
 from harness.config.identity import run_id
-from harness.config.load import apply_overrides, load_sweep, parse_sweep, preset_names
+from harness.config.load import (
+    apply_overrides,
+    load_sweep,
+    parse_sweep,
+    preset_names,
+    sweep_to_yaml,
+)
 from harness.config.models import (
     Base,
     Execution,
@@ -36,4 +43,6 @@ __all__ = [
     "parse_sweep",
     "preset_names",
     "run_id",
+    "sweep_to_yaml",
+    "validated",
 ]

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from pydantic import BaseModel
+
+from harness.config.exclude import matches, parse_exclude
+from harness.config.faults import validated
+from harness.config.flat import Flat, flatten, nest
 from harness.config.identity import point_id
-from harness.config.load import validated
+from harness.config.load import GROUPS
 from harness.config.models import Base, RunConfig, Sweep
 from harness.errors import ConfigError
 
 MAX_POINTS = 100_000
 _LIST_VALUED = frozenset({"measure.instruments"})  # a list here is one value, not an axis
-
-Flat = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,40 +47,86 @@ def expand(sweep: Sweep, devices_per_node: int = 1) -> Expansion:
     where = f"sweep {sweep.name}"
     rows = list(_rows(sweep, where))
     many = len(rows) > 1
-    points: dict[str, tuple[RunConfig, RunConfig | None, bool]] = {}
-    bases = _Bases(sweep.base, devices_per_node, where)
+    points: dict[tuple[Any, ...], tuple[RunConfig, RunConfig | None, bool]] = {}
+    made = _Configs(where)
+    bases = _Bases(sweep.base, devices_per_node, made)
     for row, included in rows:
-        config = validated(RunConfig, _nest(row), where)
-        key = point_id(config)
+        values = made.values(row)
+        config = made.config(values)
+        key = _key(vars(config))
         named = included or not many or (key in points and points[key][2])
-        points[key] = (config, bases.of(config, row), named)
+        points[key] = (config, bases.of(config, values), named)
     if not points:
         raise ConfigError(f"{where}: exclude leaves no points")
     configs, based, named_flags = zip(*points.values(), strict=True)
     return Expansion(configs, based, named_flags)
 
 
+class _Configs:
+    """Rows as checked configs that share their parts, which makes checking and comparing cheap.
+
+    Thousands of points have a handful of different ``horovod`` or ``measure`` groups. Each is
+    checked once, and equal ones are one object, so that a point's identity is a tuple of its plain
+    values and of the identities of its parts.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._by_text: dict[tuple[str, str], BaseModel] = {}
+        defaults = ((name, RunConfig.model_fields[name].default) for name in GROUPS)
+        self._parts: dict[tuple[str, str], BaseModel] = {
+            (name, part.model_dump_json()): part
+            for name, part in defaults
+            if isinstance(part, BaseModel)
+        }
+
+    def values(self, row: Flat) -> dict[str, Any]:
+        """Return a row as the arguments of a RunConfig, its groups checked."""
+        nested = nest(row)
+        for name in GROUPS:
+            if name in nested:
+                nested[name] = self._part(name, nested[name])
+        return nested
+
+    def config(self, values: Mapping[str, Any], what: str = "") -> RunConfig:
+        return validated(RunConfig, values, f"{self._where}{what}")
+
+    def _part(self, name: str, data: Any) -> BaseModel:
+        # The text keeps 1, 1.0 and True apart, which are equal but not equally legal.
+        text = (name, repr(data))
+        if text not in self._by_text:
+            part = validated(GROUPS[name], data, self._where, name)
+            self._by_text[text] = self._parts.setdefault((name, part.model_dump_json()), part)
+        return self._by_text[text]
+
+
+def _key(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what is equal for equal values with shared parts, as a key of a dictionary."""
+    return tuple(id(value) if name in GROUPS else value for name, value in values.items())
+
+
 class _Bases:
     """The base of each point. Many points share one, so each is made and checked once."""
 
-    def __init__(self, base: Base | None, devices_per_node: int, where: str) -> None:
+    def __init__(self, base: Base | None, devices_per_node: int, configs: _Configs) -> None:
         self._base = base
-        self._where = f"{where}, base"
-        self._made: dict[str, RunConfig] = {}
+        self._configs = configs
+        self._made: dict[tuple[Any, ...], RunConfig] = {}
         node = base is not None and base.placement == "node"
         self._placement = f"1x{devices_per_node}" if node else str(base.placement if base else "")
 
-    def of(self, config: RunConfig, row: Flat) -> RunConfig | None:
+    def of(self, config: RunConfig, values: Mapping[str, Any]) -> RunConfig | None:
+        """Return the base of ``config``, which was made of ``values``."""
         if self._base is None:
             return None
-        wanted = self._row(config, row, self._base)
-        key = repr(sorted(wanted.items(), key=lambda item: item[0]))
+        wanted = self._values(config, values, self._base)
+        key = (*wanted, *_key(wanted))
         if key not in self._made:
-            self._made[key] = validated(RunConfig, _nest(wanted), self._where)
+            self._made[key] = self._configs.config(wanted, ", base")
         return self._made[key]
 
-    def _row(self, config: RunConfig, row: Flat, base: Base) -> Flat:
-        wanted = row | {"engine": base.engine, "placement": self._placement}
+    def _values(self, config: RunConfig, values: Mapping[str, Any], base: Base) -> dict[str, Any]:
+        wanted = {**values, "engine": base.engine, "placement": self._placement}
         wanted.pop("placement_policy", None)
         if base.engine == config.engine:
             return wanted
@@ -85,7 +134,7 @@ class _Bases:
         wanted.pop("launcher", None)
         if base.engine != "horovod":
             wanted.pop("backend", None)
-            wanted = {k: v for k, v in wanted.items() if k.split(".")[0] != "horovod"}
+            wanted.pop("horovod", None)
         if base.engine == "ddp":
             wanted["backend"] = config.backend if config.backend in ("nccl", "gloo") else "gloo"
         return wanted
@@ -93,12 +142,12 @@ class _Bases:
 
 def _rows(sweep: Sweep, where: str) -> Iterator[tuple[Flat, bool]]:
     """Yield each point as flat ``a.b: value`` data, and whether an ``include`` named it."""
-    flat = _flatten(sweep.point)
-    excludes = [_flatten(entry) for entry in sweep.exclude]
+    flat = flatten(sweep.point)
+    excludes = [parse_exclude(entry, where) for entry in sweep.exclude]
     count = 0
     for included, source in _sources(flat, sweep):
         for row in _multiply(source, sweep.zip, where):
-            if not included and any(_matches(row, entry) for entry in excludes):
+            if not included and any(matches(row, entry) for entry in excludes):
                 continue
             count += 1
             if count > MAX_POINTS:
@@ -109,7 +158,7 @@ def _rows(sweep: Sweep, where: str) -> Iterator[tuple[Flat, bool]]:
 def _sources(flat: Flat, sweep: Sweep) -> Iterator[tuple[bool, Flat]]:
     yield False, flat
     for entry in sweep.include:
-        named = _flatten(entry)
+        named = flatten(entry)
         # An include fixes what it names; of every other axis it takes the first value, so that
         # one entry is one point unless it has lists of its own.
         rest = {k: v[0] if _is_axis(k, v) and v else v for k, v in flat.items()}
@@ -150,7 +199,8 @@ def _zipped(group: tuple[str, ...], axes: Flat, flat: Flat, where: str) -> list[
         raise ConfigError(f"{where}: zip: the axes must be of one length ({sizes})")
     if not inside:
         return [{}]
-    return [dict(zip(inside, values, strict=True)) for values in zip(*(axes[k] for k in inside))]
+    together = zip(*(axes[key] for key in inside), strict=True)
+    return [dict(zip(inside, values, strict=True)) for values in together]
 
 
 def _is_axis(key: str, value: Any) -> bool:
@@ -158,35 +208,3 @@ def _is_axis(key: str, value: Any) -> bool:
         return False
     # A list of lists would be an axis over instrument sets.
     return key not in _LIST_VALUED or any(isinstance(inner, list) for inner in value)
-
-
-def _flatten(data: Mapping[str, Any], prefix: str = "") -> Flat:
-    flat: Flat = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping) and key != "options":
-            flat.update(_flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _nest(flat: Flat) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for path, value in flat.items():
-        *parents, last = path.split(".")
-        target = nested
-        for parent in parents:
-            target = target.setdefault(parent, {})
-            if isinstance(target, str):  # workload: name, beside workload.samples
-                raise ConfigError(f"{path}: {parent} is a value and cannot have keys below it")
-        target[last] = value
-    return nested
-
-
-def _matches(row: Flat, entry: Flat) -> bool:
-    def same(key: str, wanted: Any) -> bool:
-        have = row.get(key, row.get(f"{key}.name"))
-        options = wanted if isinstance(wanted, list) else [wanted]
-        return any(str(have) == str(option) for option in options)
-
-    return bool(entry) and all(same(key, wanted) for key, wanted in entry.items())

@@ -1,57 +1,39 @@
-"""From YAML and ``--set`` to a checked ``Sweep``; every fault is one line naming file, key and cure."""
+"""From YAML and ``--set`` to a checked ``Sweep``; a fault is one line naming file, key and cure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import yaml
 from pydantic import BaseModel
-from pydantic import ValidationError as PydanticError
 
-from harness.config.models import RunConfig, Sweep, SweepMeasure
+from harness.config.faults import validated as validated
+from harness.config.models import (
+    Execution,
+    HorovodTuning,
+    LearningRate,
+    Measure,
+    RunConfig,
+    Sweep,
+    SweepMeasure,
+    WorkloadConfig,
+)
+from harness.config.yaml_dialect import dump, load_text
 from harness.errors import ConfigError, did_you_mean
 
-Model = TypeVar("Model", bound=BaseModel)
-
 MAX_CONFIG_BYTES = 1 << 20
-MAX_DEPTH = 20
-# In a union pydantic adds the name of the alternative to the path, which says nothing to a user.
-_UNION_ARM = re.compile(r"function-|literal\[|constrained-|int$|str$")
+#: The keys of RunConfig that have keys of their own.
+GROUPS: Mapping[str, type[BaseModel]] = {
+    "workload": WorkloadConfig,
+    "execution": Execution,
+    "horovod": HorovodTuning,
+    "learning_rate": LearningRate,
+    "measure": Measure,
+}
 _SWEEP_KEYS = ("name", "base", "include", "exclude", "zip")
 SWEEP_ONLY_MEASURE = ("blocks", "ci_target", "max_blocks", "timeout_s")
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML 1.1 with 1.2's floats, and without duplicate keys and aliases."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            mark = self.peek_event().start_mark
-            raise yaml.YAMLError(f"line {mark.line + 1}: aliases (*name) are not allowed")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise yaml.YAMLError(f"line {key_node.start_mark.line + 1}: key {key!r} is no text")
-            if key in seen:
-                raise yaml.YAMLError(f"line {key_node.start_mark.line + 1}: key '{key}' is twice")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 reads 1e-3 as text, because it wants a dot and a signed exponent; people write 1e-3.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
 
 
 def preset_names() -> tuple[str, ...]:
@@ -62,7 +44,7 @@ def preset_names() -> tuple[str, ...]:
 
 
 def load_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
-    """Read a sweep from a path, or by the name of a preset, with ``key=value`` overrides applied."""
+    """Read a sweep from a path, or by the name of a preset, with ``key=value`` overrides."""
     text, where = _read(source)
     data = _parse_yaml(text, where)
     return parse_sweep(apply_overrides(data, overrides), where)
@@ -74,6 +56,9 @@ def parse_sweep(data: Mapping[str, Any], where: str = "sweep") -> Sweep:
     measure = data.get("measure", {})
     if not isinstance(measure, Mapping):
         raise ConfigError(f"{where}: measure: expected keys and values, got {measure!r}")
+    for key in SWEEP_ONLY_MEASURE:
+        if isinstance(measure.get(key), list):
+            raise ConfigError(f"{where}: measure.{key}: one value for the whole sweep, no axis")
     point = {key: value for key, value in data.items() if key not in (*_SWEEP_KEYS, "measure")}
     kept = {key: value for key, value in measure.items() if key not in SWEEP_ONLY_MEASURE}
     if kept:
@@ -85,7 +70,7 @@ def parse_sweep(data: Mapping[str, Any], where: str = "sweep") -> Sweep:
     if "name" not in top:
         raise ConfigError(f"{where}: name is missing; it names the folder of the results")
     if "workload" not in point:
-        raise ConfigError(f"{where}: workload is missing")
+        raise ConfigError(f"{where}: workload is missing; write workload: {{name: stress_strain}}")
     sweep_measure.pop("instruments", None)
     checked = validated(SweepMeasure, sweep_measure, where, "measure")
     return validated(Sweep, {**top, "point": point, "measure": checked}, where)
@@ -99,7 +84,7 @@ def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
         path = key.strip().split(".")
         if not equals or not all(path):
             raise ConfigError(f"--set {override}: write key=value, e.g. horovod.cycle_time_ms=0.1")
-        value = _load_text(text, f"--set {override}")
+        value = load_text(text, f"--set {override}")
         target = result
         for step in path[:-1]:
             inner = target.get(step, {})
@@ -113,45 +98,36 @@ def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
     return result
 
 
-def validated(model: type[Model], data: Any, where: str, prefix: str = "") -> Model:
-    """Make ``model`` of ``data``; a fault is a ConfigError of one line."""
-    try:
-        return model.model_validate(data)
-    except PydanticError as error:
-        raise ConfigError(f"{where}: {_first_fault(error, model, prefix)}") from None
+def sweep_to_yaml(sweep: Sweep) -> str:
+    """Return a sweep as YAML with every default written out; loading it gives the same points.
+
+    Defaults that a later version changes do not change what was meant here.
+    """
+    point: dict[str, Any] = {}
+    for name, field in RunConfig.model_fields.items():
+        given = sweep.point.get(name)
+        if name not in GROUPS:
+            point[name] = sweep.point.get(name, _plain(field.get_default()))
+        elif name == "workload" or not isinstance(given, Mapping | None):
+            point[name] = given
+        else:
+            defaults = GROUPS[name]().model_dump(mode="json")
+            point[name] = {**defaults, **(given or {})}
+    only = sweep.measure.model_dump(include=set(SWEEP_ONLY_MEASURE))
+    point["measure"] = {**point["measure"], **only}
+    data = {
+        "name": sweep.name,
+        **point,
+        "base": sweep.base.model_dump(mode="json") if sweep.base else None,
+        "include": list(sweep.include),
+        "exclude": list(sweep.exclude),
+        "zip": [list(group) for group in sweep.zip],
+    }
+    return dump(data)
 
 
-def _first_fault(error: PydanticError, model: type[BaseModel], prefix: str) -> str:
-    faults = error.errors(include_url=False, include_context=False)
-    # An unknown key explains the faults that follow from it, so it comes first.
-    fault = min(faults, key=lambda f: f["type"] != "extra_forbidden")
-    path = [str(part) for part in fault["loc"] if not _UNION_ARM.match(str(part))]
-    key = ".".join([prefix, *path] if prefix else path)
-    more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
-    if fault["type"] == "extra_forbidden":
-        near = did_you_mean(path[-1], _fields(model, path[:-1]))
-        return f"{key}: unknown key{near}{more}"
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] == "literal_error":
-        choices = message.removeprefix("Input should be ").replace(" or ", ", ")
-        words = [word.strip("' ") for word in choices.split(",")]
-        near = did_you_mean(str(fault["input"]), words)
-        return f"{key}: {fault['input']!r} is not one of {', '.join(words)}{near}{more}"
-    if fault["type"] == "missing":
-        return f"{key}: is missing{more}"
-    if fault["type"] == "value_error":
-        return f"{key}: {message}{more}" if key else f"{message}{more}"
-    return f"{key}: {message[0].lower()}{message[1:]}, got {fault['input']!r}{more}"
-
-
-def _fields(model: type[BaseModel], path: list[str]) -> list[str]:
-    for part in path:
-        field = model.model_fields.get(part)
-        inner = field.annotation if field else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return []
-        model = inner
-    return list(model.model_fields)
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float | str) else str(value)
 
 
 def _check_keys(data: Mapping[str, Any], where: str) -> None:
@@ -161,8 +137,7 @@ def _check_keys(data: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}: {key}: unknown key{did_you_mean(key, known)}")
     for key in ("execution", "horovod", "learning_rate", "measure"):
         inner = data.get(key, {})
-        field = SweepMeasure if key == "measure" else RunConfig.model_fields[key].annotation
-        assert isinstance(field, type) and issubclass(field, BaseModel)
+        field = SweepMeasure if key == "measure" else GROUPS[key]
         if not isinstance(inner, Mapping):
             raise ConfigError(f"{where}: {key}: expected keys and values, got {inner!r}")
         for name in inner:
@@ -180,13 +155,14 @@ def _read(source: str) -> tuple[str, str]:
             return preset.read_text(encoding="utf-8"), f"preset {source}"
         if not path.exists():
             near = did_you_mean(source, presets)
-            raise ConfigError(
-                f"'{source}' is no file and no preset{near}; presets: {', '.join(presets)}"
-            )
+            known = ", ".join(presets) or "none"
+            raise ConfigError(f"'{source}' is no file and no preset{near}; presets: {known}")
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
+        with path.open("rb") as file:  # a pipe is fine, an endless device is not
+            content = file.read(MAX_CONFIG_BYTES + 1)
+        if len(content) > MAX_CONFIG_BYTES:
             raise ConfigError(f"{source}: larger than 1 MiB; this is not a sweep")
-        return path.read_text(encoding="utf-8"), source
+        return content.decode("utf-8-sig"), source
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: not UTF-8 text; a sweep is a YAML file") from None
     except OSError as error:
@@ -194,24 +170,9 @@ def _read(source: str) -> tuple[str, str]:
 
 
 def _parse_yaml(text: str, where: str) -> dict[str, Any]:
-    data = _load_text(text, where)
+    data = load_text(text, where)
+    if data is None:
+        raise ConfigError(f"{where}: is empty; a sweep has at least name, workload and batch_size")
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: expected keys and values at the top, e.g. 'name: my-sweep'")
     return data
-
-
-def _load_text(text: str, where: str) -> Any:
-    try:
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader, see above
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: not valid YAML: {error}") from None
-    _check_depth(data, where)
-    return data
-
-
-def _check_depth(data: Any, where: str, depth: int = 0) -> None:
-    if depth > MAX_DEPTH:
-        raise ConfigError(f"{where}: nested more than {MAX_DEPTH} levels deep")
-    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    for value in inner:
-        _check_depth(value, where, depth + 1)

@@ -6,9 +6,17 @@ timeouts, base) lives in ``Sweep``.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from harness.config.placement import Placement
 
@@ -24,6 +32,13 @@ def _no_bool(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError(f"expected a number, got {value}")
     return value
+
+
+def _cores(value: object) -> object:
+    number = isinstance(value, int | float | str) and str(value).removesuffix(".0").isdigit()
+    if value in ("fixed", "share") or (number and float(str(value)) > 0):
+        return value
+    raise ValueError(f"{value!r} is neither 'fixed' nor 'share' nor a number of cores above 0")
 
 
 Count = Annotated[int, BeforeValidator(_no_bool), Field(gt=0, le=10**12)]
@@ -107,6 +122,15 @@ class SweepMeasure(Measure):
     max_blocks: Count = 10
     timeout_s: Positive = 600.0
 
+    @model_validator(mode="after")
+    def _room_for_more_blocks(self) -> SweepMeasure:
+        if self.ci_target is not None and self.max_blocks < self.blocks:
+            raise ValueError(
+                f"max_blocks {self.max_blocks} is below blocks {self.blocks}; "
+                "with ci_target it is how far blocks may grow"
+            )
+        return self
+
 
 class Base(Frozen):
     """What speedup divides by; ``placement: node`` is one full node of the machine."""
@@ -143,7 +167,7 @@ class RunConfig(Frozen):
     execution: Execution = Execution()
     horovod: HorovodTuning = HorovodTuning()
     learning_rate: LearningRate = LearningRate()
-    cores_per_rank: Literal["fixed", "share"] | Count = "fixed"
+    cores_per_rank: Annotated[Literal["fixed", "share"] | Count, BeforeValidator(_cores)] = "fixed"
     seed: Natural = 1
     measure: Measure = Measure()
 
@@ -151,7 +175,8 @@ class RunConfig(Frozen):
     @classmethod
     def _drop_what_has_no_meaning(cls, data: Any) -> Any:
         """``engine: none`` has no backend and no tuning, DDP none of Horovod's; explicit
-        placements have no policy. Dropping them makes equal points equal."""
+        placements have no policy. Dropping them makes equal points equal.
+        """
         if not isinstance(data, dict):
             return data
         drop: set[str] = set()
@@ -207,10 +232,19 @@ def _UNKNOWN_TO(launcher: object) -> tuple[object, ...]:
     return () if launcher in LAUNCHERS or launcher is None else (launcher,)
 
 
+def _folder_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ValueError(
+            f"'{name[:100]}' cannot name a folder of results: letters, digits, '.', '_' and '-', "
+            "at most 100, the first a letter or digit"
+        )
+    return name
+
+
 class Sweep(Frozen):
     """A campaign as a user writes it, after ``load``: the raw point keys, lists being axes."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    name: Annotated[str, AfterValidator(_folder_name)]
     point: dict[str, Any]  # the keys of RunConfig; a list of values is an axis
     measure: SweepMeasure = SweepMeasure()
     base: Base | None = Base()

@@ -21,7 +21,7 @@ _COUNT = re.compile(r"\d{1,7}")
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the ranks go. ``devices`` counts them node by node; empty where only a count was given."""
+    """Where the ranks go. ``devices`` counts them node by node; it is empty for a mere count."""
 
     count: int
     devices: tuple[int, ...] = ()

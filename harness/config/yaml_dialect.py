@@ -1,0 +1,88 @@
+"""The YAML that sweeps are written in: safe, with the numbers people mean, and no surprises."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from harness.errors import ConfigError
+
+MAX_DEPTH = 20
+
+
+def load_text(text: str, where: str) -> Any:
+    """Return the plain data of ``text``; a ConfigError names ``where`` and the line."""
+    try:
+        data = yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: not valid YAML: {error}") from None
+    _check_depth(data, where)
+    return data
+
+
+def _check_depth(data: Any, where: str, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise ConfigError(f"{where}: nested more than {MAX_DEPTH} levels deep")
+    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    for value in inner:
+        _check_depth(value, where, depth + 1)
+
+
+def dump(data: Any) -> str:
+    """Return ``data`` as text that ``load_text`` reads back alike."""
+    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML with the numbers of YAML 1.2, and without duplicate keys and aliases.
+
+    YAML 1.1 takes 1e-3 for text, 010 for 8 and 2:4 for 124; none of it is what people mean.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - what PyYAML looks for
+        first: [pair for pair in pairs if not pair[0].endswith((":int", ":float"))]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+            raise yaml.YAMLError(f"line {line}: aliases (*name) are not allowed; write it out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.YAMLError(f"{_line(key_node)}: key {key!r} is not text")
+            if key in seen:
+                raise yaml.YAMLError(f"{_line(key_node)}: key '{key}' is there twice")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what ``_Loader`` reads back alike."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_NUMBERS = {
+    "int": r"[-+]?(0|[1-9][0-9_]*)$",
+    "float": r"([-+]?(\d[\d_]*\.[\d_]*([eE][-+]?\d+)?|\.\d[\d_]*([eE][-+]?\d+)?|\d+[eE][-+]?\d+)"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$",
+}
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list("-+.0123456789")
+    )
+
+
+def _line(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}"

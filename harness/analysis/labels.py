@@ -1,0 +1,69 @@
+"""Names of curves: what tells one from the others, and nothing that all have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.analysis.match import flat
+
+#: Where one key explains itself by its value; of the others the key is written too.
+_WORDS = {
+    "batch_size": "batch {}",
+    "global_batch_size": "global batch {}",
+    "engine": "{}",
+    "backend": "{}",
+    "device": "{}",
+    "workload.name": "{}",
+    "workload.framework": "{}",
+    "scaling": "{}",
+    "launcher": "{}",
+    "horovod.cycle_time_ms": "cycle {} ms",
+    "horovod.fusion_threshold_mb": "fusion {} MiB",
+    "horovod.controller": "{} controller",
+    "execution.precision": "{}",
+}
+#: Named first, in this order; the batch is named last, everything else between.
+_FIRST = ("workload.name", "workload.framework", "scaling", "engine", "backend", "device")
+_LAST = ("batch_size", "global_batch_size")
+_ALWAYS = ("backend", *_LAST)
+
+
+def label_curves(curves: Sequence[tuple[str, str | None, str]]) -> list[str]:
+    """Return a label for each curve, given its (config JSON, backend in force, device).
+
+    Labels of different curves differ, since their configs, backends or devices do. The backend (the
+    engine where it has none) and the batch are always named, other keys where the curves differ.
+    """
+    facts = [_facts(*curve) for curve in curves]
+    keys = sorted({key for one in facts for key in one}, key=_rank)
+    return [
+        ", ".join(_words(key, one[key]) for key in keys if key in one and _is_said(key, one, facts))
+        for one in facts
+    ]
+
+
+def _facts(config: str, backend: str | None, device: str) -> dict[str, str]:
+    found = flat(config) | {"device": device}
+    found.pop("backend", None)
+    return found | ({"backend": backend} if backend else {})
+
+
+def _is_said(key: str, one: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> bool:
+    if key in _ALWAYS:
+        return True
+    if key == "engine":
+        # Beside curves with a backend, the engine that has none is told by its name alone.
+        if "backend" not in one:
+            return True
+        others = [other for other in others if "backend" in other]
+    return len({other.get(key) for other in others}) > 1
+
+
+def _words(key: str, value: str) -> str:
+    return _WORDS.get(key, f"{key.removeprefix('workload.options.')} {{}}").format(value)
+
+
+def _rank(key: str) -> tuple[int, str]:
+    if key in _FIRST:
+        return (_FIRST.index(key), key)
+    return (len(_FIRST) + (key in _LAST), key)

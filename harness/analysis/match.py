@@ -1,0 +1,99 @@
+"""Which launches belong together: the base of a point, and the points of a curve.
+
+Configs are handled as the table has them: JSON without defaults, so that a key that a record's
+version did not know yet is a key at its default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from harness.config import Base
+from harness.errors import AnalysisError
+
+_DEFAULT_ENGINE = "horovod"
+#: What a point and its base may differ in; of the last three more is said in ``is_base_of``.
+_OF_ENGINE = ("launcher", "backend", "horovod")
+_FREE = ("engine", "placement", "placement_policy", *_OF_ENGINE)
+
+
+@dataclass(frozen=True)
+class BaseName:
+    """What speedup divides by: an engine on a number of devices."""
+
+    engine: str
+    devices: int
+
+    def __str__(self) -> str:
+        return f"{self.engine}@{self.devices}"
+
+    @classmethod
+    def parse(cls, name: str) -> BaseName:
+        """Read ``engine@devices``; unlike in a sweep the count may be any, e.g. a node's."""
+        engine, at, devices = name.partition("@")
+        known = ("none", "horovod", "ddp")
+        if not at or engine not in known or not devices.isdigit() or int(devices) < 1:
+            raise AnalysisError(
+                f"base '{name}' is no engine@devices, e.g. none@1 or horovod@4; "
+                f"engines: {', '.join(known)}"
+            )
+        return cls(engine, int(devices))
+
+
+#: What a sweep that names no base divides by.
+DEFAULT_BASE = BaseName(Base().engine, 1)
+
+
+@lru_cache(maxsize=16384)
+def parsed(config: str) -> Mapping[str, Any]:
+    """Return the plain data of a config's JSON, read-only and with its engine written out."""
+    data: dict[str, Any] = {"engine": _DEFAULT_ENGINE} | json.loads(config)
+    return MappingProxyType(data)
+
+
+def curve_key(config: str) -> str:
+    """Return what all points of one curve share: the config without where its ranks are."""
+    data = {key: value for key, value in parsed(config).items() if key != "placement"}
+    return json.dumps(data, sort_keys=True)
+
+
+def is_base_of(base: str, point: str) -> bool:
+    """Say whether config ``base`` is what a sweep puts in the place of ``point`` as its base.
+
+    The device counts are not looked at. Equal: workload, scaling, declared batch, data, execution,
+    learning rate, cores, seed, measure. With the same engine also backend, launcher and tuning.
+    With another engine the base has a launcher of its own; its backend is the point's where both
+    have one (DDP has no MPI: there it is Gloo), and Horovod's tuning is unknown to a DDP point.
+    """
+    mine, other = parsed(base), parsed(point)
+    keys = (set(mine) | set(other)) - set(_FREE)
+    if any(mine.get(key) != other.get(key) for key in keys):
+        return False
+    if mine["engine"] == other["engine"]:
+        return all(mine.get(key) == other.get(key) for key in _OF_ENGINE)
+    if "none" in (mine["engine"], other["engine"]):
+        return True
+    wanted = other.get("backend")
+    if mine["engine"] == "ddp" and wanted not in ("nccl", "gloo"):
+        wanted = "gloo"
+    return bool(mine.get("backend") == wanted)
+
+
+def flat(config: str) -> dict[str, str]:
+    """Return a config as flat text: ``{"horovod.cycle_time_ms": "0.1", ...}``."""
+    found: dict[str, str] = {}
+
+    def walk(data: Mapping[str, Any], prefix: str) -> None:
+        for key, value in data.items():
+            if isinstance(value, Mapping):
+                walk(value, f"{prefix}{key}.")
+            else:
+                found[f"{prefix}{key}"] = str(value)
+
+    walk(parsed(config), "")
+    return found

@@ -1,0 +1,181 @@
+"""What the plots share: how a curve is drawn and named, and the rows of the CSV behind it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from harness.analysis.facets import Facet
+from harness.analysis.plots.style import DASHES, FAINT, INK, MARKERS, OKABE_ITO
+from harness.analysis.scaling import Curve, Launch, Point
+from harness.stats import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure and the rows of the CSV behind it, which hold every number drawn."""
+
+    figure: Figure
+    rows: tuple[Row, ...]
+
+    def csv_text(self) -> str:
+        """Return the rows as CSV; numbers have nine digits, more than any measurement has."""
+        buffer = io.StringIO()
+        columns = list(dict.fromkeys(key for row in self.rows for key in row))
+        writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+        writer.writeheader()
+        for row in self.rows:
+            writer.writerow({key: _text(value) for key, value in row.items()})
+        return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, marker and dashes of a curve."""
+
+    colour: str
+    marker: str
+    dashes: Any
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Return the arguments of ``Axes.plot``."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.dashes}
+
+
+def looks(curves: Sequence[Curve]) -> dict[str, Look]:
+    """Return a look for each curve, by its label.
+
+    The colour tells what moves the bytes, the dashes tell the batch. Curves that share both differ
+    in the marker, which goes on from curve to curve.
+    """
+    families = list(dict.fromkeys(_family(curve) for curve in curves))
+    batches = list(dict.fromkeys(curve.batch for curve in curves))
+    return {
+        curve.label: Look(
+            OKABE_ITO[families.index(_family(curve)) % len(OKABE_ITO)],
+            MARKERS[index % len(MARKERS)],
+            DASHES[batches.index(curve.batch) % len(DASHES)],
+        )
+        for index, curve in enumerate(curves)
+    }
+
+
+def draw_curve(
+    ax: Axes,
+    curve: Curve,
+    look: Look,
+    interval_of: Callable[[Point], Interval | None],
+    value_of: Callable[[Point, Launch], float | None],
+) -> None:
+    """Draw the points with their intervals, and every launch faintly: outliers stay visible."""
+    shown = [(point.world_size, found) for point in curve.points if (found := interval_of(point))]
+    for point in curve.points:
+        values = [v for launch in point.launches if (v := value_of(point, launch)) is not None]
+        ax.plot(
+            [point.world_size] * len(values), values, linestyle="none", marker=look.marker,
+            markersize=2.4, markeredgewidth=0, color=look.colour, alpha=0.28, zorder=2,
+        )  # fmt: skip
+    counts = [n for n, _ in shown]
+    ax.plot(counts, [found.estimate for _, found in shown], zorder=4, **look.line)
+    spans = [(n, found) for n, found in shown if found.low is not None and found.high is not None]
+    if spans:
+        below = [found.estimate - (found.low or 0.0) for _, found in spans]
+        above = [min(found.high or 0.0, 1e300) - found.estimate for _, found in spans]
+        ax.errorbar(
+            [n for n, _ in spans], [found.estimate for _, found in spans], yerr=[below, above],
+            fmt="none", ecolor=look.colour, elinewidth=0.8, capsize=1.8, capthick=0.8, zorder=3,
+        )  # fmt: skip
+
+
+def node_boundaries(ax: Axes, curves: Iterable[Curve], labelled: bool = True) -> None:
+    """Mark where the next device count needs one node more than the last.
+
+    Where one count was placed on several numbers of nodes there is no one boundary to mark.
+    """
+    nodes: dict[int, set[int]] = {}
+    for curve in curves:
+        for point in curve.points:
+            nodes.setdefault(point.world_size, set()).add(point.nodes)
+    counts = sorted(nodes)
+    for before, after in pairwise(counts):
+        if max(nodes[before]) < min(nodes[after]):
+            x = math.sqrt(before * after)
+            ax.axvline(x, color=FAINT, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
+            if labelled:
+                ax.annotate(
+                    f"{min(nodes[after])} nodes →", (x, 1.0), xycoords=("data", "axes fraction"),
+                    xytext=(2, -1), textcoords="offset points", fontsize=5, color=FAINT,
+                    ha="left", va="top",
+                )  # fmt: skip
+
+
+def handle(label: str, **line: Any) -> Line2D:
+    """Return a legend entry."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **line)
+
+
+def ideal_handle() -> Line2D:
+    """Return the legend entry of the ideal line."""
+    return handle("ideal", color=INK, linestyle=(0, (4, 3)), linewidth=0.8)
+
+
+def identity(facet: Facet, curve: Curve, point: Point) -> Row:
+    """Return the columns that say which point a row is of."""
+    return {
+        "curve": curve.label, "workload": curve.workload, "framework": curve.framework,
+        "engine": curve.engine, "backend": curve.backend, "device": curve.device,
+        "scaling": curve.scaling, "batch": curve.batch, "rank_batch": point.rank_batch,
+        "devices": point.world_size, "nodes": point.nodes, "placement": point.placement,
+        "base": None if curve.base is None else str(curve.base),
+    }  # fmt: skip
+
+
+def columns(name: str, unit: str, interval: Interval | None) -> Row:
+    """Return an interval's columns: ``speedup``, ``speedup_low``, ``speedup_high`` and so on."""
+    suffix = f"_{unit}" if unit else ""
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return {
+        f"{name}{suffix}": interval.estimate if interval else None,
+        f"{name}_low{suffix}": low,
+        f"{name}_high{suffix}": high,
+    }
+
+
+def support(interval: Interval | None) -> Row:
+    """Return what an interval rests on."""
+    if interval is None:
+        return {"values": 0, "level": None, "method": "not measured"}
+    level = interval.level if interval.has_interval else None
+    return {"values": interval.n, "level": level, "method": interval.method}
+
+
+def launch_rows(rows: Iterable[tuple[Row, Launch]], names: Mapping[str, str]) -> tuple[Row, ...]:
+    """Return one row a launch: the faint points. ``names`` maps columns to fields of Launch."""
+    return tuple(
+        {"row": "launch", **point, **{col: getattr(launch, field) for col, field in names.items()},
+         "run_id": launch.run_id, "allocation": launch.block[0], "repeat": launch.block[1]}
+        for point, launch in rows
+    )  # fmt: skip
+
+
+def _family(curve: Curve) -> str:
+    return f"{curve.engine} {curve.backend or ''}"
+
+
+def _text(value: Any) -> Any:
+    return f"{value:.9g}" if isinstance(value, float) else value

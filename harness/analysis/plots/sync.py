@@ -1,0 +1,109 @@
+"""Exposed sync a step, split into transfer and wait, against the device count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.analysis.facets import Facet
+from harness.analysis.plots.series import (
+    Look,
+    Plot,
+    Row,
+    columns,
+    draw_curve,
+    handle,
+    identity,
+    launch_rows,
+    looks,
+    node_boundaries,
+    support,
+)
+from harness.analysis.plots.style import FAINT, device_axis, legend_below, new_figure
+from harness.analysis.scaling import Curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MS = 1e3
+
+
+def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
+    """Draw one panel a batch; None where no launch measured a synchronisation."""
+    measured = [c for c in facet.curves if any(p.exposed_sync_s for p in c.points)]
+    if not measured:
+        return None
+    look = looks(measured)
+    batches = list(dict.fromkeys(curve.batch for curve in measured))
+    handles = [handle(curve.label, **look[curve.label].line) for curve in measured]
+    handles.append(handle("transfer (below: no wait)", color=FAINT, linestyle=":", linewidth=0.9))
+    figure, axes = new_figure(
+        len(batches),
+        "Exposed gradient synchronisation",
+        [
+            f"{facet.title}, {facet.batch_text}, {facet.engine_text}",
+            "shaded: wait, from transfer (dotted) up to exposed sync (solid), means over ranks",
+            f"{facet.interval_text}; faint: single launches",
+            *notes,
+        ],
+        (len(handles) + 1) // 2,
+    )
+    counts = sorted({p.world_size for c in measured for p in c.points if p.exposed_sync_s})
+    top = max(p.exposed_sync_s.estimate for c in measured for p in c.points if p.exposed_sync_s)
+    for ax, batch in zip(axes, batches, strict=True):
+        shown = [curve for curve in measured if curve.batch == batch]
+        for curve in shown:
+            _draw(ax, curve, look[curve.label])
+        ax.set_ylim(0, max(ax.get_ylim()[1], 1.12 * _MS * top))
+        ax.set_ylabel(f"ms a step, {shown[0].batch_text}")
+        node_boundaries(ax, facet.curves, labelled=ax is axes[0])
+        device_axis(ax, counts, label="devices N" if ax is axes[-1] else "")
+    legend_below(figure, handles, 2)
+    return Plot(figure, (*_points(facet), *_launches(facet)))
+
+
+def _draw(ax: Axes, curve: Curve, look: Look) -> None:
+    draw_curve(
+        ax, curve, look,
+        lambda point: point.exposed_sync_s and point.exposed_sync_s.scaled(_MS),
+        lambda _, launch: launch.exposed_sync_s and launch.exposed_sync_s * _MS,
+    )  # fmt: skip
+    split = [
+        (p.world_size, p.transfer_s.estimate * _MS, p.exposed_sync_s.estimate * _MS)
+        for p in curve.points
+        if p.transfer_s and p.exposed_sync_s
+    ]
+    if split:
+        counts, transfer, exposed = (list(values) for values in zip(*split, strict=True))
+        ax.fill_between(counts, transfer, exposed, color=look.colour, alpha=0.14, linewidth=0)
+        ax.plot(counts, transfer, color=look.colour, linestyle=":", linewidth=0.9, zorder=3)
+
+
+def _points(facet: Facet) -> list[Row]:
+    return [
+        {
+            "row": "point", **identity(facet, curve, point),
+            **columns("exposed_sync", "s", point.exposed_sync_s),
+            **columns("transfer", "s", point.transfer_s),
+            **columns("wait", "s", point.wait_s),
+            **columns("isolated_allreduce_p50", "s", point.allreduce_p50_s),
+            **support(point.exposed_sync_s),
+        }
+        for curve in facet.curves
+        for point in curve.points
+        if point.exposed_sync_s or point.allreduce_p50_s
+    ]  # fmt: skip
+
+
+def _launches(facet: Facet) -> tuple[Row, ...]:
+    every = [
+        (identity(facet, curve, point), launch)
+        for curve in facet.curves
+        for point in curve.points
+        for launch in point.launches
+        if launch.exposed_sync_s is not None
+    ]
+    return launch_rows(
+        every,
+        {"exposed_sync_s": "exposed_sync_s", "transfer_s": "transfer_s", "wait_s": "wait_s"},
+    )

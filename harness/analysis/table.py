@@ -1,0 +1,122 @@
+"""The table of a sweep for a terminal: plain text, the same on a screen and in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness.analysis.collect import load
+from harness.analysis.facets import Facet, facets, is_base_point
+from harness.analysis.scaling import Curve, Failure, Point, curves, failures
+from harness.stats import Interval
+
+_HEAD = ("N", "placement", "samples/s", "S", "E", "exposed sync", "transfer", "wait", "all-reduce")
+_NONE = "–"
+_CAUSE_CHARS = 160
+
+
+def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool = False) -> str:
+    """Collect a sweep and return its table: every point, then every launch that failed.
+
+    S and E with their intervals against the named base; exposed sync, transfer and wait a step;
+    all-reduce is the gradient's bytes reduced with nothing else running. Errors as of ``curves``.
+    """
+    table = load(sweep_dir)
+    found = curves(table, base=base, mixed=mixed)
+    parts = ["\n".join(_facet(facet)) for facet in facets(found)]
+    if not parts:
+        parts = ["no measurements yet"]
+    failed = failures(table)
+    if failed:
+        parts.append("\n".join(_failed(failed)))
+    return "\n\n".join(parts)
+
+
+def _facet(facet: Facet) -> Iterator[str]:
+    yield f"{facet.title}, {facet.batch_text}"
+    yield f"speedup S and efficiency E: {facet.base_text}; {facet.interval_text}"
+    grids = [[_cells(curve, point) for point in curve.points] for curve in facet.curves]
+    every = [_HEAD, *(row for grid in grids for row in grid)]
+    widths = [max(len(row[i]) for row in every) for i in range(len(_HEAD))]
+    yield "  " + _line(_HEAD, widths)
+    for curve, grid in zip(facet.curves, grids, strict=True):
+        yield _heading(curve)
+        for row in grid:
+            yield "  " + _line(row, widths)
+
+
+def _heading(curve: Curve) -> str:
+    words = [curve.label]
+    if curve.slope:
+        words.append(f"fitted slope of S against N {_ratio(curve.slope)}")
+    if curve.note:
+        words.append(curve.note)
+    unpaired = sum(point.unpaired for point in curve.points) if curve.base else 0
+    if unpaired:
+        launches = "launch has" if unpaired == 1 else "launches have"
+        words.append(f"{unpaired} {launches} no base in the block and no part in S")
+    return "; ".join(words)
+
+
+def _cells(curve: Curve, point: Point) -> tuple[str, ...]:
+    base = is_base_point(curve, point)
+    return (
+        str(point.world_size),
+        point.placement,
+        _rate(point.throughput_samples_per_s),
+        "1 (base)" if base else _ratio(point.speedup),
+        "1 (base)" if base else _ratio(point.efficiency),
+        _time(point.exposed_sync_s),
+        _time(point.transfer_s),
+        _time(point.wait_s),
+        _time(point.allreduce_p50_s),
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _rate(interval: Interval) -> str:
+    half = interval.relative_half_width
+    spread = "" if half is None else f" ±{100 * half:.1f} %"
+    return f"{interval.estimate:,.0f}{spread}"
+
+
+def _ratio(interval: Interval | None) -> str:
+    if interval is None:
+        return _NONE
+    if interval.low is None or interval.high is None:
+        return _digits(interval.estimate)
+    return f"{_digits(interval.estimate)} [{_digits(interval.low)}, {_digits(interval.high)}]"
+
+
+def _digits(value: float) -> str:
+    """Three digits, zeros included, so that a column of them says how much is known."""
+    return f"{value:#.3g}".removesuffix(".")
+
+
+def _time(interval: Interval | None) -> str:
+    return _NONE if interval is None else seconds_text(interval.estimate)
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time with three digits and the unit that fits, e.g. ``518 µs``."""
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        # 999.6 µs would print as 1e+03 µs.
+        if abs(seconds) < limit * 0.9995:
+            return f"{_digits(seconds * factor)} {unit}"
+    return f"{_digits(seconds)} s" if abs(seconds) < 999.5 else f"{seconds:,.0f} s"
+
+
+def _failed(found: Sequence[Failure]) -> Iterator[str]:
+    launches = "launch" if len(found) == 1 else "launches"
+    yield f"{len(found)} {launches} without a measurement:"
+    for failure in found:
+        attempt = "" if failure.attempt is None else f" attempt {failure.attempt}"
+        mended = " (measured by a later attempt)" if failure.repaired else ""
+        what = f" {failure.what}:" if failure.what else ""
+        cause = " ".join(failure.cause.split())
+        if len(cause) > _CAUSE_CHARS:
+            cause = cause[: _CAUSE_CHARS - 1] + "…"
+        yield f"  {failure.run_id}{attempt} {failure.status}:{what} {cause}{mended}"

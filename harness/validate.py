@@ -92,6 +92,13 @@ def check_point(config: RunConfig, machine: Machine) -> Resolved:
     (CombinationError), or the machine is too small. MissingDependencyError: something is to be
     installed.
     """
+    resolved = check_training(config, machine)
+    _check_launcher(config, resolved, machine)
+    return resolved
+
+
+def check_training(config: RunConfig, machine: Machine) -> Resolved:
+    """As ``check_point``, for ranks that a launcher has started already."""
     train_size = _check_workload(config)
     resolved = resolve(config, machine)
     if config.global_batch > train_size:
@@ -103,7 +110,6 @@ def check_point(config: RunConfig, machine: Machine) -> Resolved:
     _check_execution(config, machine)
     _check_cores(config, resolved, machine)
     _check_modules(config, resolved, machine)
-    _check_launcher(config, resolved, machine)
     return resolved
 
 

@@ -1,0 +1,77 @@
+"""Try every part of the engine contract on this rank and tell what came out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from harness import bench
+from harness.engines.registry import create
+from harness.measure import allreduce, phases
+from harness.spec import RunSpec
+
+DELAY_S = 0.02
+
+
+def main() -> None:
+    spec = RunSpec.read(Path(sys.argv[1]))
+    engine = create(spec.config, spec.resolved)
+    world = engine.start()
+    workload = bench._prepare(spec.config, spec.data_dir, engine, world)
+    parts = workload.parts("torch", spec.config.seed)
+    step = engine.build(parts, 1e-3)
+    next_batch = bench._feed(spec.config, workload, engine, world)
+    answer = {
+        "world": [world.rank, world.size],
+        "gathered": engine.gather({"rank": world.rank}),
+        "proof": engine.proof().model_dump(),
+        "checksum_start": step.checksum(),
+        "gradient_allreduce": step.gradient_allreduce,
+        "gradient_bytes": step.gradient_bytes,
+    }
+    for _ in range(3):
+        step.run(next_batch())
+    answer["checksum_synchronised"] = step.checksum()
+    answer["reduced"] = [step.reduced().steps, step.reduced().bytes]
+    marked = phases.run_marked(step, next_batch, engine, 6)
+    answer["phases"] = marked.tolist()
+    answer["checksum_marked"] = step.checksum()
+    answer["delayed"] = delayed(step, next_batch, engine, world.rank).tolist()
+    times = allreduce.run_isolated(engine, world, 4096)
+    answer["isolated"] = times.tolist()
+    buffer = engine.make_buffer(64)
+    engine.fill(buffer, 2.0 + world.rank)
+    engine.allreduce(buffer)
+    answer["sum"] = np.unique(engine.to_host(buffer)).tolist()
+    for _ in range(2):
+        step.run(next_batch(), sync=False)
+    answer["checksum_alone"] = step.checksum()
+    step.run(next_batch())  # a synchronised step still works after unsynchronised ones
+    answer["reduced_end"] = [step.reduced().steps, step.reduced().bytes]
+    Path(spec.log_dir, f"rank-{world.rank}.json").write_text(json.dumps(answer))
+    engine.barrier()
+    engine.stop()
+
+
+def delayed(step: object, next_batch: object, engine: object, rank: int) -> np.ndarray:
+    """Mark steps in which rank 1 comes 20 ms late to its all-reduce: exposed sync of this rank."""
+    forward = step._forward
+
+    def late(inputs: object, targets: object) -> object:
+        loss = forward(inputs, targets)
+        if rank == 1:
+            time.sleep(DELAY_S)
+        return loss
+
+    step._forward = late
+    marked = phases.run_marked(step, next_batch, engine, 10)
+    step._forward = forward
+    return marked[:, 1 + 3]
+
+
+if __name__ == "__main__":
+    main()

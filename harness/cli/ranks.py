@@ -21,9 +21,16 @@ def command_bench(
     if run_file is None:
         if workload is None:
             raise ConfigError("bench: name a workload (e.g. stress_strain), or give --run FILE")
-        from harness.bench import by_hand
+        from harness.byhand import by_hand
+        from harness.paths import default_data_dir
 
-        return by_hand(workload, flags=flags, overrides=tuple(overrides), results=results)
+        return by_hand(
+            workload,
+            flags=flags,
+            overrides=tuple(overrides),
+            results=results,
+            data_dir=default_data_dir(),
+        )
     given = [f"--{key.replace('_', '-')}" for key in BY_HAND if flags.get(key) is not None]
     given += ["WORKLOAD"] if workload is not None else []
     given += ["--set"] if overrides else []

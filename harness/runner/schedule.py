@@ -11,7 +11,6 @@ from pathlib import Path
 from harness.config import RunConfig, Sweep, run_id
 from harness.config.identity import point_id
 from harness.detect import Machine
-from harness.errors import ConfigError
 from harness.spec import BlockRef, Resolved
 from harness.store import Store
 from harness.validate import Plan, plan
@@ -56,12 +55,6 @@ class Planned:
 
 def planned(sweep: Sweep, machine: Machine, results: Path) -> Work:
     """Check a sweep against a machine; raise a HarnessError on the first fault."""
-    measure = sweep.measure
-    if measure.ci_target is not None and measure.max_blocks < measure.blocks:
-        raise ConfigError(
-            f"sweep {sweep.name}: measure.max_blocks {measure.max_blocks} is below "
-            f"measure.blocks {measure.blocks}; raise it, or leave out ci_target"
-        )
     checked = plan(sweep, machine)
     return Work(sweep, machine, checked, (results / sweep.name).absolute())
 

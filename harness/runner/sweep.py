@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config import Sweep
+from harness.config import Sweep, sweep_to_yaml
 from harness.config.identity import point_id
 from harness.detect import Machine
 from harness.paths import default_data_dir
@@ -74,7 +74,7 @@ def run_sweep(
     store = Store.open(work.folder, create=True)
     ids = schedule.run_ids(work, work.max_blocks)
     done = store.verify(ids, lambda broken: report.note(str(broken)))
-    store.save_config(_config_text(sweep))
+    store.save_config(sweep_to_yaml(sweep))
     place = Place(machine, store, data_dir or default_data_dir(), sweep.measure.timeout_s)
     return _Run(work, place, report, launch, done).run()
 
@@ -160,12 +160,3 @@ def commands(sweep: Sweep, machine: Machine, results: Path) -> Iterator[str]:
         run_file = place.store.logs / planned.run_id / str(attempt) / "run.json"
         yield f"# block {planned.block.repeat + 1}: {names[point_id(planned.config)]}"
         yield str(command(planned, place, run_file))
-
-
-def _config_text(sweep: Sweep) -> str:
-    import yaml
-
-    data = sweep.model_dump(mode="json")
-    point, measure = data.pop("point"), data.pop("measure")
-    merged = {**point, **data, "measure": {**measure, **point.get("measure", {})}}
-    return str(yaml.safe_dump(merged, sort_keys=False))

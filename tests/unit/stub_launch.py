@@ -1,0 +1,91 @@
+"""A launch without ranks, started as ``stub_launch.py BEHAVIOUR RUN_FILE``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def main(how: str, run_file: Path) -> int:
+    spec = json.loads(run_file.read_text())
+    rank_log = Path(spec["log_dir"]) / "rank-0.log"
+    print("launcher speaking")
+    if how.startswith("ok"):
+        commit(run_file)
+        return {"ok": 0, "ok-then-3": 3}[how]
+    if how == "raise":
+        rank_log.write_text(
+            'Traceback (most recent call last):\n  File "x"\nValueError: too much\n'
+        )
+        return 1
+    if how == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "nothing":
+        return 0
+    if how == "garbage":
+        sys.stdout.buffer.write(bytes(range(256)) * 40 + b"\n\x1b[31mred\x1b[0m\rend\xff\n")
+        sys.stdout.flush()
+        return 5
+    if how in ("hang", "hang-deaf", "hang-stopped"):
+        if how == "hang-deaf":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        rank_log.write_text("waiting\n")
+        if how == "hang-stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(300)
+    if how == "daemon":
+        leave_daemon()
+        commit(run_file)
+        return 0
+    if how == "daemon-without-marker":
+        leave_daemon(env={}, wait=True)
+    return 9
+
+
+def commit(run_file: Path) -> None:
+    from harness.record import RunRecord
+    from harness.spec import RunSpec
+    from harness.store import Store
+
+    spec = RunSpec.read(run_file)
+    record = RunRecord(
+        run_id=spec.run_id,
+        attempt=spec.attempt,
+        status="ok",
+        sweep=spec.sweep,
+        block=spec.block,
+        config=spec.config,
+        resolved=spec.resolved,
+        started_at="2026-01-02T03:04:05Z",
+        ended_at="2026-01-02T03:04:06Z",
+    )
+    Store.open(spec.results).commit(record, None)
+
+
+def leave_daemon(env: dict[str, str] | None = None, wait: bool = False) -> None:
+    """Leave a process in a session of its own that is nobody's child and does not take TERM."""
+    code = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(300)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-S", "-c", code],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env=env,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    if wait:
+        time.sleep(300)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

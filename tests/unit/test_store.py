@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import StoreError
+from harness.record import SCHEMA_VERSION, RunRecord
+from harness.store import Broken, Store, files, write_atomic
+from harness.store.migrate import NewerSchemaError, migrate
+from harness.store.reading import read_record
+from tests import factories
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "records"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "results" / "sweep", create=True)
+
+
+def a_record(repeat: int = 0, n: int = 2) -> RunRecord:
+    return factories.record(factories.config("horovod", n, backend="mpi"), repeat)
+
+
+def some_steps() -> pa.Table:
+    return pa.table({"instrument": ["none"] * 3, "rank": [0, 0, 1], "step_s": [0.1, 0.2, 0.3]})
+
+
+def spoil(path: Path, text: str, other: str) -> None:
+    content = path.read_text()
+    assert text in content
+    path.write_text(content.replace(text, other, 1))
+
+
+class TestCommit:
+    def test_comes_back_as_it_was_written_with_both_checksums(self, store: Store) -> None:
+        written = store.commit(a_record(), some_steps())
+        assert store.read(written.run_id) == written
+        assert written.is_intact()
+        assert written.steps_sha256 is not None
+        assert store.read_steps(written.run_id).equals(some_steps())
+        assert store.done_ids() == {written.run_id}
+
+    def test_only_an_ok_record_is_done(self, store: Store) -> None:
+        failed = store.add_failure(factories.failure(factories.config("horovod", 2)))
+        assert store.done_ids() == set()
+        assert store.attempts() == {(failed.run_id, 1)}
+        assert store.read_failure(failed.run_id, 1) == failed
+        with pytest.raises(ValueError, match="only an ok record"):
+            store.commit(failed, None)
+        with pytest.raises(ValueError, match="is committed"):
+            store.add_failure(a_record())
+
+    def test_never_overwrites_a_measurement(self, store: Store) -> None:
+        first = store.commit(a_record(), some_steps())
+        second = a_record().model_copy(update={"attempt": 2})
+        with pytest.raises(StoreError, match="done already"):
+            store.commit(second, None)
+        assert store.read(first.run_id) == first
+        assert store.verify([first.run_id]) == {first.run_id}
+
+    def test_the_record_is_written_after_its_steps(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = os.replace
+        order: list[str] = []
+
+        def replace(source: Any, target: Any) -> None:
+            order.append(Path(target).name)
+            if str(target).endswith(".json"):
+                raise OSError(28, "No space left on device", str(target))
+            real(source, target)
+
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(StoreError, match="No space left on device"):
+            store.commit(a_record(), some_steps())
+        name = a_record().run_id
+        assert order == [f"{name}.steps.parquet", f"{name}.json"]
+        assert store.done_ids() == set()
+        assert [p.name for p in store.runs.iterdir()] == [f"{name}.steps.parquet"]
+
+    def test_steps_of_a_crashed_attempt_do_not_stand_in_the_way(self, store: Store) -> None:
+        name = a_record().run_id
+        (store.runs / f"{name}.steps.parquet").write_bytes(b"left by a crash")
+        store.commit(a_record(), some_steps())
+        assert store.verify([name]) == {name}
+
+    def test_racing_committers_leave_one_whole_run(self, store: Store) -> None:
+        outcomes: list[str] = []
+
+        def commit(attempt: int) -> None:
+            record = a_record().model_copy(update={"attempt": attempt})
+            table = pa.table({"step_s": [float(attempt)] * 1000})
+            try:
+                store.commit(record, table)
+            except StoreError:
+                outcomes.append("refused")
+            else:
+                outcomes.append("written")
+
+        threads = [threading.Thread(target=commit, args=(n,)) for n in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        name = a_record().run_id
+        assert sorted(outcomes) == ["refused"] * 7 + ["written"]
+        assert store.verify([name]) == {name}
+        assert store.read_steps(name)["step_s"][0].as_py() == store.read(name).attempt
+
+    @pytest.mark.parametrize("name", ["../escape", "", "a/b", "a.attempt-1", "x" * 65])
+    def test_a_run_id_names_a_file_of_the_folder_and_nothing_else(
+        self, store: Store, name: str
+    ) -> None:
+        with pytest.raises(StoreError, match="no run id"):
+            store.read(name)
+
+
+class TestBroken:
+    def broken_of(self, store: Store, name: str) -> Broken:
+        found: list[Broken] = []
+        assert store.verify([name], found.append) == set()
+        assert len(found) == 1
+        assert store.done_ids() == set()
+        assert found[0].path.parent == store.quarantine
+        assert found[0].path.is_file()
+        reason = found[0].path.with_suffix(".reason.txt").read_text()
+        assert found[0].reason in reason
+        return found[0]
+
+    def test_a_record_cut_off(self, store: Store) -> None:
+        name = store.commit(a_record(), some_steps()).run_id
+        path = store.runs / f"{name}.json"
+        path.write_bytes(path.read_bytes()[:-20])
+        assert "cut off" in str(self.broken_of(store, name))
+        assert not (store.runs / f"{name}.steps.parquet").exists()
+        assert (store.quarantine / f"{name}.steps.parquet").is_file()
+
+    def test_a_number_altered(self, store: Store) -> None:
+        name = store.commit(a_record(), None).run_id
+        spoil(store.runs / f"{name}.json", '"first_loss": 0.1', '"first_loss": 0.2')
+        assert "wrong checksum" in str(self.broken_of(store, name))
+
+    def test_steps_missing(self, store: Store) -> None:
+        name = store.commit(a_record(), some_steps()).run_id
+        (store.runs / f"{name}.steps.parquet").unlink()
+        assert "raw steps are missing" in str(self.broken_of(store, name))
+
+    def test_steps_altered(self, store: Store) -> None:
+        name = store.commit(a_record(), some_steps()).run_id
+        path = store.runs / f"{name}.steps.parquet"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(StoreError, match="wrong checksum"):
+            store.read_steps(name)
+        assert "wrong checksum" in str(self.broken_of(store, name))
+
+    def test_a_record_under_another_name(self, store: Store) -> None:
+        name = store.commit(a_record(), None).run_id
+        (store.runs / f"{name}.json").rename(store.runs / "0123456789abcdef.json")
+        assert "wrong name" in str(self.broken_of(store, "0123456789abcdef"))
+
+    @pytest.mark.parametrize(
+        "content", ["[]", "7", "{}", "", "\x00\xff", '{"schema_version": "1"}']
+    )
+    def test_no_record_at_all(self, store: Store, content: str) -> None:
+        (store.runs / "0123456789abcdef.json").write_text(content)
+        self.broken_of(store, "0123456789abcdef")
+
+    def test_the_point_can_be_measured_and_break_again(self, store: Store) -> None:
+        name = a_record().run_id
+        for _ in range(3):
+            store.commit(a_record(), some_steps())
+            (store.runs / f"{name}.json").write_text("{")
+            self.broken_of(store, name)
+        kept = sorted(p.name for p in store.quarantine.glob("*.json"))
+        assert kept == [f"{name}.2.json", f"{name}.3.json", f"{name}.json"]
+
+    def test_records_leaves_it_out_with_a_warning(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        good = store.commit(a_record(0), None)
+        bad = store.commit(a_record(1), None)
+        failed = store.add_failure(factories.failure(factories.config("horovod", 2), repeat=2))
+        (store.runs / f"{bad.run_id}.json").write_text('{"half":')
+        found = {record.run_id for record in store.records()}
+        assert found == {good.run_id, failed.run_id}
+        assert bad.run_id in caplog.text
+        assert "counts as missing" in caplog.text
+
+    @given(st.data())
+    @settings(max_examples=60, deadline=None)
+    def test_any_byte_changed_is_found(self, data: st.DataObject) -> None:
+        text = a_record().sealed().model_dump_json().encode()
+        at = data.draw(st.integers(0, len(text) - 1))
+        new = data.draw(st.integers(0, 255).filter(lambda b: b != text[at]))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "record.json"
+            path.write_bytes(text[:at] + bytes([new]) + text[at + 1 :])
+            try:
+                again = read_record(path, a_record().run_id)
+            except StoreError:
+                return
+        # Only a change that JSON gives no meaning, such as white space, goes unnoticed.
+        assert again == a_record().sealed()
+
+
+class TestSchema:
+    def test_the_golden_record_of_version_1_is_read(self, store: Store) -> None:
+        golden = json.loads((GOLDEN / "v1.json").read_text())
+        assert golden["schema_version"] == 1
+        path = store.runs / f"{golden['run_id']}.json"
+        path.write_bytes((GOLDEN / "v1.json").read_bytes())
+        record = store.read(golden["run_id"])
+        assert store.verify([record.run_id]) == {record.run_id}
+        assert record.schema_version == SCHEMA_VERSION
+        assert record.config.horovod.cycle_time_ms == 0.1
+        assert record.window is not None
+        assert record.window.throughput_samples_per_s == 12345.5
+        assert record.block.repeat == 2
+        assert record.resolved.placement == (2,)
+
+    def test_a_newer_record_is_an_error_by_name_and_nothing_moves(self, store: Store) -> None:
+        cut = store.commit(a_record(0), None).run_id
+        newer = store.commit(a_record(1), None).run_id
+        (store.runs / f"{cut}.json").write_text("{")
+        path = store.runs / f"{newer}.json"
+        spoil(path, '"schema_version": 1', '"schema_version": 99')
+        with pytest.raises(NewerSchemaError, match=rf"{newer}\.json: schema version 99.*update"):
+            store.verify([cut, newer])
+        with pytest.raises(NewerSchemaError):
+            list(store.records())
+        assert path.exists()
+
+    def test_a_newer_folder_is_an_error_and_nothing_is_written(self, store: Store) -> None:
+        spoil(store.path / "sweep.json", '"schema_version": 1', '"schema_version": 2')
+        before = snapshot(store.path)
+        for create in (False, True):
+            with pytest.raises(StoreError, match=r"sweep\.json: schema version 2.*update hvdscale"):
+                Store.open(store.path, create=create)
+        assert snapshot(store.path) == before
+
+    def test_migrations_go_step_by_step(self) -> None:
+        steps = {
+            1: lambda data: {**data, "b": data["a"] + 1},
+            2: lambda data: {**data, "c": data["b"] * 10},
+        }
+        assert migrate({"schema_version": 1, "a": 4}, "x", steps, 3) == {
+            "schema_version": 3,
+            "a": 4,
+            "b": 5,
+            "c": 50,
+        }
+        assert migrate({"schema_version": 2, "b": 7}, "x", steps, 3)["c"] == 70
+        with pytest.raises(NewerSchemaError, match="reads up to 3"):
+            migrate({"schema_version": 4}, "x", steps, 3)
+
+
+class TestOpen:
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match="no results here"):
+            Store.open(tmp_path / "nothing")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_file_in_the_way(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        for path in (tmp_path / "file", tmp_path / "file" / "below"):
+            with pytest.raises(StoreError, match="file"):
+                Store.open(path, create=True)
+
+    def test_a_folder_that_cannot_be_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = Store.open(tmp_path / "sweep", create=True)
+        real = os.open
+
+        def refuse(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+            if flags & os.O_CREAT and str(path).startswith(str(store.runs)):
+                raise OSError(30, "Read-only file system", str(path))
+            return real(path, flags, *rest, **more)
+
+        monkeypatch.setattr(os, "open", refuse)  # root writes everywhere, so modes would not do
+        with pytest.raises(StoreError, match=r"runs.*cannot be written: Read-only file system"):
+            Store.open(store.path, create=True)
+
+    @pytest.mark.parametrize(
+        "content", ["", "[]", "{", '{"name": "x"}', '{"schema_version": null}']
+    )
+    def test_a_foreign_sweep_json(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / "sweep.json").write_text(content)
+        with pytest.raises(StoreError, match="not what hvdscale wrote"):
+            Store.open(tmp_path, create=True)
+
+    def test_opening_again_changes_nothing(self, store: Store) -> None:
+        before = snapshot(store.path)
+        Store.open(store.path, create=True)
+        assert snapshot(store.path) == before
+
+
+class TestConfig:
+    def test_a_changed_config_keeps_the_earlier_ones(self, store: Store) -> None:
+        for text in ("a: 1\n", "a: 1\n", "a: 2\n", "a: 3\n"):
+            store.save_config(text)
+        kept = {p.name: p.read_text() for p in store.path.glob("*.yaml")}
+        assert kept == {"sweep.1.yaml": "a: 1\n", "sweep.2.yaml": "a: 2\n", "sweep.yaml": "a: 3\n"}
+
+
+class TestAttempts:
+    def test_count_from_one(self, store: Store) -> None:
+        assert store.next_attempt("0123456789abcdef") == 1
+        for number in (1, 2, 3):
+            assert store.next_attempt("0123456789abcdef") == number
+            attempt, folder = store.claim_attempt("0123456789abcdef")
+            assert attempt == number
+            assert folder == store.logs / "0123456789abcdef" / str(number)
+            assert folder.is_dir()
+
+    def test_are_never_shared(self, store: Store) -> None:
+        claimed: list[int] = []
+
+        def claim() -> None:
+            for _ in range(20):
+                claimed.append(store.claim_attempt("0123456789abcdef")[0])
+
+        threads = [threading.Thread(target=claim) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(claimed) == list(range(1, 121))
+
+
+class TestAtomic:
+    def test_the_permissions_are_those_of_the_umask(self, tmp_path: Path) -> None:
+        before = os.umask(0o027)
+        try:
+            write_atomic(tmp_path / "file", b"x")
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+    def test_a_failed_write_leaves_the_old_file_and_no_other(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "file"
+        write_atomic(path, b"old")
+
+        def full(descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            write_atomic(path, b"new")
+        assert path.read_bytes() == b"old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_file_moved_aside_covers_no_other(self, tmp_path: Path) -> None:
+        (tmp_path / "aside").mkdir()
+        for content in "ab":
+            (tmp_path / "x.json").write_text(content)
+            files.move_aside(tmp_path / "x.json", tmp_path / "aside" / "x.json")
+        assert (tmp_path / "aside" / "x.json").read_text() == "a"
+        assert (tmp_path / "aside" / "x.2.json").read_text() == "b"
+        assert not (tmp_path / "x.json").exists()
+
+
+def test_done_ids_reads_names_alone(store: Store) -> None:
+    for number in range(200):
+        (store.runs / f"{number:016x}.json").write_text("not looked at")
+    (store.runs / f"{1:016x}.attempt-3.json").write_text("")
+    (store.runs / f"{1:016x}.steps.parquet").write_text("")
+    (store.runs / f".{2:016x}.json.abcd.tmp").write_text("")
+    assert store.done_ids() == {f"{number:016x}" for number in range(200)}
+    assert store.attempts() == {(f"{1:016x}", 3)}
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    } | {str(p.relative_to(folder)): b"/" for p in folder.rglob("*") if p.is_dir()}

@@ -137,6 +137,9 @@ def _compile_in(
     if tools.nccl is not None:
         make_nccl_mirror(tools.nccl.home, scratch)
     env = build_environment(options, tools, scratch, jobs, os.environ, Path(sys.prefix))
+    # pip's and the compilers' temporary files too must go with the scratch folder.
+    (scratch / "tmp").mkdir()
+    env["TMPDIR"] = str(scratch / "tmp")
     source = Source(folder, options, tools, env)
     applied = apply_adjustments(source)
     report(f"adjustments: {', '.join(applied)}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from horovod_sdist import FILES, options, toolchain, write_sdist, write_tree
 
 from harness.errors import BuildError
 from harness.horovod_build.adjust import ADJUSTMENTS, Source, apply_adjustments, needed_names
 from harness.horovod_build.compiling import compile_wheel
 from harness.horovod_build.key import make_key
+from tests.unit.horovod_sdist import FILES, options, toolchain, write_sdist, write_tree
 
 
 def source(folder: Path, gpu: str = "none", **changes: object) -> Source:

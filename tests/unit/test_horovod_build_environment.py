@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from horovod_sdist import WHEEL_MPI, options, toolchain
 
 from harness.detect import Mpi
 from harness.errors import BuildError, ConfigError
@@ -20,6 +19,7 @@ from harness.horovod_build.toolchain import (
     check_platform,
     require_cuda_aware,
 )
+from tests.unit.horovod_sdist import WHEEL_MPI, options, toolchain
 
 GPU_TOOLS = toolchain(
     python_version="3.12.3",

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from horovod_sdist import WHEEL_MPI, options, toolchain
 
 from harness.detect import Mpi
 from harness.errors import BuildError
@@ -28,6 +27,7 @@ from harness.horovod_build.proof import Proof, mpi_launcher, plan_proofs, root_v
 from harness.horovod_build.requirements import python_requirements, unmet
 from harness.horovod_build.source import unpack_sdist
 from harness.horovod_build.wheel import add_to_wheel
+from tests.unit.horovod_sdist import WHEEL_MPI, options, toolchain
 
 KEY = BuildKey({"horovod": "0.28.1"})
 

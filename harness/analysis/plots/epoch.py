@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harness.analysis.facets import Facet
 from harness.analysis.plots.series import (
@@ -10,89 +11,85 @@ from harness.analysis.plots.series import (
     Plot,
     Row,
     columns,
+    draw_intervals,
+    draw_launches,
     handle,
     identity,
+    kind,
+    kind_colours,
     launch_rows,
     support,
 )
-from harness.analysis.plots.style import (
-    DASHES,
-    MARKERS,
-    OKABE_ITO,
-    legend_below,
-    log2_axis,
-    new_figure,
-)
+from harness.analysis.plots.style import DASHES, MARKERS, log2_axis, log_axis, new_figure
 from harness.analysis.scaling import Curve, Point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Line = list[tuple[Curve, Point]]
 
 
 def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot:
-    """Draw one line an engine, backend and device count over the declared batch size."""
+    """Draw one line a kind of curve and device count over the declared batch size."""
     lines = _lines(facet)
-    families = list(dict.fromkeys(name.rsplit(", N=", 1)[0] for name in lines))
-    counts = sorted({point.world_size for line in lines.values() for _, point in line})
-    handles = []
+    look = _looks(facet, lines)
+    several = len({n for _, n in lines}) > 1
+    handles = [
+        handle(f"{name}, N={n}" if several else name, **look[name, n].line) for name, n in lines
+    ]
     figure, (ax,) = new_figure(
         1,
         "Epoch time against batch size",
         [
             f"{facet.title}, {facet.engine_text}; epoch = training samples / throughput",
-            f"{_intervals(lines)}; faint: single launches",
+            f"{_intervals(lines)}; faint, beside: single launches",
             *notes,
         ],
-        (len(lines) + 1) // 2,
+        handles,
     )
-    for name, line in lines.items():
-        family, _, count = name.rpartition(", N=")
-        place = counts.index(int(count))
-        look = Look(
-            OKABE_ITO[families.index(family) % len(OKABE_ITO)],
-            MARKERS[place % len(MARKERS)],
-            DASHES[place % len(DASHES)],
-        )
-        for curve, point in line:
-            single = [launch.epoch_s for launch in point.launches]
-            ax.plot(
-                [curve.batch] * len(single), single, linestyle="none", marker=look.marker,
-                markersize=2.4, markeredgewidth=0, color=look.colour, alpha=0.28, zorder=2,
-            )  # fmt: skip
-        batches = [curve.batch for curve, _ in line]
-        found = [point.epoch_s for _, point in line]
-        ax.plot(batches, [interval.estimate for interval in found], zorder=4, **look.line)
-        for batch, one in zip(batches, found, strict=True):
-            if one.low is not None and one.high is not None:
-                ax.plot([batch] * 2, [one.low, min(one.high, 1e300)], color=look.colour, lw=0.8)
-        handles.append(handle(name, **look.line))
-    ax.set_yscale("log")
-    ax.set_ylabel("epoch time in s")
+    for key, line in lines.items():
+        _draw(ax, line, look[key])
+    log_axis(ax, "s")
+    ax.set_ylabel("epoch time")
     log2_axis(ax, sorted({curve.batch for line in lines.values() for curve, _ in line}))
     weak = facet.curves[0].scaling == "weak"
     ax.set_xlabel("batch size of a rank" if weak else "global batch size")
-    legend_below(figure, handles, 2)
     return Plot(figure, (*_points(facet), *_launches(facet)))
 
 
-def _lines(facet: Facet) -> dict[str, Line]:
-    """Group the points of all curves into lines, by label without batch and by device count."""
-    lines: dict[str, Line] = {}
-    for curve in facet.curves:
-        name = curve.label.removesuffix(curve.batch_text).removesuffix(", ") or curve.engine
-        for point in curve.points:
-            lines.setdefault(f"{name}, N={point.world_size}", []).append((curve, point))
+def _draw(ax: Axes, line: Line, look: Look) -> None:
+    for curve, point in line:
+        draw_launches(ax, curve.batch, [launch.epoch_s for launch in point.launches], look)
+    batches = [curve.batch for curve, _ in line]
+    draw_intervals(ax, batches, [point.epoch_s for _, point in line], look)
+
+
+def _looks(facet: Facet, lines: dict[tuple[str, int], Line]) -> dict[tuple[str, int], Look]:
+    colour = kind_colours(facet.curves)
+    counts = sorted({n for _, n in lines})
     return {
-        name: sorted(line, key=lambda pair: (pair[0].batch, pair[1].placement))
-        for name, line in sorted(lines.items(), key=lambda item: _order(item[0]))
+        (name, n): Look(
+            colour[name],
+            MARKERS[counts.index(n) % len(MARKERS)],
+            DASHES[counts.index(n) % len(DASHES)],
+        )
+        for name, n in lines
     }
 
 
-def _order(name: str) -> tuple[bool, str, int]:
-    family, _, count = name.rpartition(", N=")
-    return (not family.startswith("none"), family, int(count))
+def _lines(facet: Facet) -> dict[tuple[str, int], Line]:
+    """Group the points of all curves into lines, by the kind of curve and the device count."""
+    lines: dict[tuple[str, int], Line] = {}
+    for curve in facet.curves:
+        for point in curve.points:
+            lines.setdefault((kind(curve), point.world_size), []).append((curve, point))
+    return {
+        key: sorted(line, key=lambda pair: (pair[0].batch, pair[1].placement))
+        for key, line in lines.items()
+    }
 
 
-def _intervals(lines: dict[str, Line]) -> str:
+def _intervals(lines: dict[tuple[str, int], Line]) -> str:
     found = [point.epoch_s for line in lines.values() for _, point in line]
     methods = sorted({i.method for i in found if i.has_interval})
     level = f"{100 * found[0].level:.0f} % intervals: {', '.join(methods)}" if methods else ""

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis.facets import Facet
-from harness.analysis.plots.style import DASHES, FAINT, INK, MARKERS, OKABE_ITO
+from harness.analysis.plots.style import COLOURS, DASHES, FAINT, INK, MARKERS, OKABE_ITO
 from harness.analysis.scaling import Curve, Launch, Point
 from harness.stats import Interval
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 Row = dict[str, Any]
+
+_BESIDE = 2**0.07
+_HUGE = 1e300  # stands for an upper end that overflowed; an axis cannot hold infinity
 
 
 @dataclass(frozen=True)
@@ -58,19 +61,40 @@ class Look:
 def looks(curves: Sequence[Curve]) -> dict[str, Look]:
     """Return a look for each curve, by its label.
 
-    The colour tells what moves the bytes, the dashes tell the batch. Curves that share both differ
-    in the marker, which goes on from curve to curve.
+    The colour tells the kind of curve, the dashes tell the batch. The markers go on from curve to
+    curve, so that no two look alike in a grey print.
     """
-    families = list(dict.fromkeys(_family(curve) for curve in curves))
+    colour = kind_colours(curves)
     batches = list(dict.fromkeys(curve.batch for curve in curves))
     return {
         curve.label: Look(
-            OKABE_ITO[families.index(_family(curve)) % len(OKABE_ITO)],
+            colour[kind(curve)],
             MARKERS[index % len(MARKERS)],
             DASHES[batches.index(curve.batch) % len(DASHES)],
         )
         for index, curve in enumerate(curves)
     }
+
+
+def kind(curve: Curve) -> str:
+    """Return the label of a curve without its batch, e.g. ``mpi``, or ``ddp, gloo``."""
+    return curve.label.removesuffix(curve.batch_text).removesuffix(", ") or curve.engine
+
+
+def kind_colours(curves: Sequence[Curve]) -> dict[str, str]:
+    """Return the colour of each kind: that of its engine and backend where no two share one."""
+    kinds = {kind(curve): (curve.engine, curve.backend) for curve in curves}
+    if len(set(kinds.values())) == len(kinds) and all(pair in COLOURS for pair in kinds.values()):
+        return {name: COLOURS[pair] for name, pair in kinds.items()}
+    return {name: OKABE_ITO[i % len(OKABE_ITO)] for i, name in enumerate(kinds)}
+
+
+def draw_launches(ax: Axes, x: float, values: Sequence[float], look: Look) -> None:
+    """Draw single launches faintly, a little to the right of their mean, which would hide them."""
+    ax.plot(
+        [x * _BESIDE] * len(values), values, linestyle="none", marker=look.marker,
+        markersize=2.2, markeredgewidth=0, color=look.colour, alpha=0.4, zorder=2,
+    )  # fmt: skip
 
 
 def draw_curve(
@@ -84,20 +108,20 @@ def draw_curve(
     shown = [(point.world_size, found) for point in curve.points if (found := interval_of(point))]
     for point in curve.points:
         values = [v for launch in point.launches if (v := value_of(point, launch)) is not None]
-        ax.plot(
-            [point.world_size] * len(values), values, linestyle="none", marker=look.marker,
-            markersize=2.4, markeredgewidth=0, color=look.colour, alpha=0.28, zorder=2,
-        )  # fmt: skip
-    counts = [n for n, _ in shown]
-    ax.plot(counts, [found.estimate for _, found in shown], zorder=4, **look.line)
-    spans = [(n, found) for n, found in shown if found.low is not None and found.high is not None]
-    if spans:
-        below = [found.estimate - (found.low or 0.0) for _, found in spans]
-        above = [min(found.high or 0.0, 1e300) - found.estimate for _, found in spans]
-        ax.errorbar(
-            [n for n, _ in spans], [found.estimate for _, found in spans], yerr=[below, above],
-            fmt="none", ecolor=look.colour, elinewidth=0.8, capsize=1.8, capthick=0.8, zorder=3,
-        )  # fmt: skip
+        draw_launches(ax, point.world_size, values, look)
+    draw_intervals(ax, [n for n, _ in shown], [found for _, found in shown], look)
+
+
+def draw_intervals(ax: Axes, x: Sequence[int], found: Sequence[Interval], look: Look) -> None:
+    """Draw estimates at ``x``, joined by a line, with a bar for each that has an interval."""
+    ax.plot(x, [one.estimate for one in found], zorder=4, **look.line)
+    for at, one in zip(x, found, strict=True):
+        if one.low is not None and one.high is not None:
+            below, above = one.estimate - one.low, min(one.high, _HUGE) - one.estimate
+            ax.errorbar(
+                [at], [one.estimate], yerr=[[below], [above]], fmt="none", ecolor=look.colour,
+                elinewidth=0.8, capsize=1.8, capthick=0.8, zorder=3,
+            )  # fmt: skip
 
 
 def node_boundaries(ax: Axes, curves: Iterable[Curve], labelled: bool = True) -> None:
@@ -171,10 +195,6 @@ def launch_rows(rows: Iterable[tuple[Row, Launch]], names: Mapping[str, str]) ->
          "run_id": launch.run_id, "allocation": launch.block[0], "repeat": launch.block[1]}
         for point, launch in rows
     )  # fmt: skip
-
-
-def _family(curve: Curve) -> str:
-    return f"{curve.engine} {curve.backend or ''}"
 
 
 def _text(value: Any) -> Any:

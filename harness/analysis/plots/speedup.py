@@ -23,7 +23,7 @@ from harness.analysis.plots.series import (
 from harness.analysis.plots.style import (
     INK,
     device_axis,
-    legend_below,
+    log_axis,
     new_figure,
     ratio_axis,
 )
@@ -40,9 +40,7 @@ def speedup(facet: Facet, notes: Sequence[str]) -> Plot:
     based = [curve for curve in drawn if curve.base]
     handles = _handles(drawn, look, bool(based))
     title = "Speedup and throughput" if based else "Throughput"
-    figure, axes = new_figure(
-        2 if based else 1, title, _notes(facet, notes), (len(handles) + 1) // 2
-    )
+    figure, axes = new_figure(2 if based else 1, title, _notes(facet, notes), handles)
     if based:
         _draw_speedup(axes[0], based, look)
     rate = axes[-1]
@@ -52,11 +50,10 @@ def speedup(facet: Facet, notes: Sequence[str]) -> Plot:
             lambda point: point.throughput_samples_per_s,
             lambda _, launch: launch.throughput_samples_per_s,
         )  # fmt: skip
-    rate.set_yscale("log")
+    log_axis(rate)
     rate.set_ylabel("samples/s")
     node_boundaries(rate, drawn, labelled=not based)
     device_axis(rate, _counts(drawn))
-    legend_below(figure, handles, 2)
     return Plot(figure, (*_points(facet), *_launches(facet)))
 
 
@@ -66,8 +63,9 @@ def efficiency(facet: Facet, notes: Sequence[str]) -> Plot | None:
     based = [curve for curve in drawn if curve.base]
     if not based:
         return None
-    handles = _handles(based, look, True)
-    figure, (ax,) = new_figure(1, "Efficiency", _notes(facet, notes), (len(handles) + 1) // 2)
+    handles = [handle(curve.label, **look[curve.label].line) for curve in based]
+    handles.append(ideal_handle())
+    figure, (ax,) = new_figure(1, "Efficiency", _notes(facet, notes), handles)
     for curve in based:
         draw_curve(ax, curve, look[curve.label], lambda point: point.efficiency, _efficiency)
     ax.axhline(1.0, color=INK, linestyle=(0, (4, 3)), linewidth=0.8, zorder=1)
@@ -75,7 +73,6 @@ def efficiency(facet: Facet, notes: Sequence[str]) -> Plot | None:
     ax.set_ylabel("efficiency E")
     node_boundaries(ax, based)
     device_axis(ax, _counts(based))
-    legend_below(figure, handles, 2)
     return Plot(figure, (*_points(facet), *_launches(facet)))
 
 
@@ -127,7 +124,7 @@ def _handles(curves: Sequence[Curve], look: dict[str, Look], ideal: bool) -> lis
 def _notes(facet: Facet, notes: Sequence[str]) -> list[str]:
     return [
         f"{facet.title}, {facet.batch_text}, {facet.engine_text}; {facet.base_text}",
-        f"{facet.interval_text}; faint: single launches",
+        f"{facet.interval_text}; faint, beside: single launches",
         *notes,
     ]
 

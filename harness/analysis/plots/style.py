@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import (
+    EngFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,10 +27,23 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 85 / 25.4  # one column
 DPI = 300
+_NOTE_CHARS, _NOTE_IN = 80, 0.098  # characters a line of notes has room for; its height
+_HALF_CHARS = 30  # of a legend entry that leaves room for another beside it
+_NARROW = 5.0  # below this ratio of its ends a log axis would have one or two ticks at 1, 2, 5
 INK, FAINT = "#222222", "#8a8a8a"
 
 #: Okabe & Ito, Color Universal Design (2008), without yellow (too light for lines on white).
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+#: The same colour in every figure of every sweep, where colour tells only engine and backend.
+COLOURS = {
+    ("horovod", "nccl"): "#0072B2",
+    ("horovod", "mpi"): "#D55E00",
+    ("horovod", "gloo"): "#009E73",
+    ("horovod", "mpi-host"): "#CC79A7",
+    ("ddp", "nccl"): "#56B4E9",
+    ("ddp", "gloo"): "#E69F00",
+    ("none", None): "#000000",
+}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
@@ -48,8 +70,7 @@ _RC: Any = {  # its keys are literals to the type checker
     "legend.fontsize": 6,
     "legend.frameon": False,
     "lines.linewidth": 1.1,
-    "lines.markersize": 3.6,
-    "figure.constrained_layout.use": True,
+    "lines.markersize": 3.2,
     "svg.fonttype": "none",  # text stays text: searchable, and editable in a drawing program
     "svg.hashsalt": "hvdscale",  # element ids that are the same in every run
     "path.simplify": False,
@@ -66,17 +87,38 @@ def style() -> Iterator[None]:
 
 
 def new_figure(
-    panels: int, title: str, notes: Sequence[str], legend_rows: int
+    panels: int, title: str, notes: Sequence[str], handles: Sequence[Line2D]
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of ``panels`` axes one over the other, with a title and lines of notes."""
-    lines = [line for note in notes if note for line in textwrap.wrap(note, 68)]
-    heights = [1.75] + [1.45] * (panels - 1)
-    height_in = sum(heights) + 0.3 + 0.105 * (len(lines) + legend_rows)
+    """Return a figure of ``panels`` axes one over the other.
+
+    The title and the notes stand over them, the legend under them, where it hides no data.
+    """
+    lines = [line for note in notes if note for line in textwrap.wrap(note, _NOTE_CHARS)]
+    head_in = 0.28 + _NOTE_IN * len(lines)
+    longest = max((len(str(h.get_label())) for h in handles), default=0)
+    columns = 2 if longest <= _HALF_CHARS else 1
+    legend_in = 0.1 + 0.125 * math.ceil(len(handles) / columns)
+    panels_in = [1.85] + [1.6] * (panels - 1)
+    height_in = head_in + sum(panels_in) + legend_in
     figure = Figure(figsize=(WIDTH_IN, height_in))
-    axes = figure.subplots(panels, 1, squeeze=False, height_ratios=heights)
-    figure.suptitle(title, x=0.02, ha="left", fontsize=7.5, fontweight="bold", color=INK)
-    first: Axes = axes[0, 0]
-    first.set_title("\n".join(lines), loc="left", fontsize=5.6, color="#555555", linespacing=1.35)
+    engine = ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)
+    engine.set(rect=(0, 0, 1, 1 - head_in / height_in))
+    figure.set_layout_engine(engine)
+    axes = figure.subplots(panels, 1, squeeze=False, height_ratios=panels_in)
+    figure.text(
+        0.015, 1 - 0.06 / height_in, title, fontsize=7.5, fontweight="bold", color=INK, va="top"
+    )
+    for number, line in enumerate(lines):
+        y = 1 - (0.21 + _NOTE_IN * number) / height_in
+        figure.text(0.015, y, line, fontsize=5.6, color="#555555", va="top")
+    figure.legend(
+        handles=list(handles),
+        loc="outside lower left",
+        ncols=columns,
+        handlelength=2.6,
+        columnspacing=1.2,
+        labelspacing=0.35,
+    )
     return figure, [axes[row, 0] for row in range(panels)]
 
 
@@ -104,16 +146,15 @@ def ratio_axis(ax: Axes, values: Sequence[float]) -> None:
     ax.yaxis.set_minor_locator(NullLocator())
 
 
-def legend_below(figure: Figure, handles: Sequence[Line2D], columns: int) -> None:
-    """Put the legend under the axes, where it hides no data."""
-    figure.legend(
-        handles=list(handles),
-        loc="outside lower left",
-        ncols=columns,
-        handlelength=2.6,
-        columnspacing=1.2,
-        labelspacing=0.35,
-    )
+def log_axis(ax: Axes, unit: str = "") -> None:
+    """Make y logarithmic with plain numbers (``200k``) at 1, 2, 5, or evenly in a narrow range."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    ax.set_ylim(low / 1.05, high * 1.05)
+    narrow = high / low < _NARROW
+    ax.yaxis.set_major_locator(MaxNLocator(4) if narrow else LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(EngFormatter(unit=unit, sep=""))
+    ax.yaxis.set_minor_locator(NullLocator())
 
 
 def figure_bytes(figure: Figure, suffix: str) -> bytes:

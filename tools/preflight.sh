@@ -8,7 +8,7 @@
 #   PREFLIGHT_MIB  free space needed there, in MiB
 set -u
 
-need_mib=${PREFLIGHT_MIB:-7000}
+need_mib=${PREFLIGHT_MIB:-5000}
 where=${PREFLIGHT_DIR:-.}
 cxx=${CXX:-g++}
 missing=''

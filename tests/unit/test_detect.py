@@ -178,6 +178,26 @@ def test_outside_means_outside_also_through_links(
     assert which_outside(tmp_path / "env", "mpicc") is None
 
 
+def test_the_systems_python_shares_its_folder_with_the_systems_mpi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mpicc = script(tmp_path / "bin" / "mpicc", "true")
+    script(tmp_path / "bin" / "mpirun", "echo 'mpirun (Open MPI) 4.1.6'")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin")
+    monkeypatch.setattr(detect, "SYSTEM_PREFIXES", (tmp_path,))
+    monkeypatch.setattr(detect, "read_build_marker", dict)
+    monkeypatch.setattr(detect, "_has_mpi_wheel", lambda: False)
+    assert which_outside(tmp_path, "mpicc") == mpicc
+    assert detect_mpi("wheel", tmp_path) is None
+    mpi = detect_mpi("auto", tmp_path)
+    assert mpi is not None
+    assert (mpi.version, mpi.source) == ("4.1.6", "system")
+    monkeypatch.setattr(detect, "_has_mpi_wheel", lambda: True)
+    mpi = detect_mpi("auto", tmp_path)
+    assert mpi is not None
+    assert mpi.source == "wheel"
+
+
 def test_the_marker_of_another_build_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.errors import BuildError, ConfigError
+from harness.store import Store
+from tests import factories
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "tensorflow", "pandas", "matplotlib", "pyarrow", "numpy", "pydantic", "rich")
+
+SWEEP = """\
+name: mine
+workload: {name: stress_strain, samples: 4000}
+engine: none
+batch_size: [75, 100]
+measure: {blocks: 2}
+"""
+
+
+def hvdscale(*argv: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        **more,  # type: ignore[call-overload]
+    )
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("hvdscale: error: ")
+    return line.removeprefix("hvdscale: error: ")
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> str:
+    path = tmp_path / "mine.yaml"
+    path.write_text(SWEEP)
+    return str(path)
+
+
+class TestHelp:
+    @pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["--version"]])
+    def test_imports_nothing_heavy(self, argv: list[str]) -> None:
+        code = (
+            "import sys; from harness.cli import main; code = main(sys.argv[1:]);"
+            "print(sorted(sys.modules), file=sys.stderr); sys.exit(code)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, *argv],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        )
+        assert "hvdscale" in done.stdout
+        loaded = {name.strip("' ").split(".")[0] for name in done.stderr.strip("[]\n").split(",")}
+        assert "typer" in loaded
+        # The help of a subcommand needs the types of its flags, for which typer takes pydantic.
+        allowed = {"pydantic"} if argv[0] == "run" else set()
+        assert loaded & set(HEAVY) <= allowed
+
+    def test_lists_every_command(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["--help"]) == 0
+        listed = capsys.readouterr().out
+        for name in (
+            "run",
+            "validate",
+            "ls",
+            "collect",
+            "plot",
+            "bench",
+            "build-horovod",
+            "doctor",
+        ):
+            assert f"  {name} " in listed
+
+    def test_the_module_is_the_command(self) -> None:
+        done = hvdscale("--version")
+        assert done.returncode == 0
+        assert done.stdout.startswith("hvdscale ")
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("argv", "message"),
+        [
+            (["runn"], "No such command 'runn'"),
+            (["run"], "Missing argument"),
+            (["run", "x.yaml", "--slots", "0"], "--slots"),
+            (["run", "x.yaml", "--slots", "two"], "--slots"),
+            (["ls", "--nope"], "--nope"),
+            (["bench"], "bench: name a workload"),
+            (["bench", "--run", "nothing.json"], "there is no such file"),
+            (["bench", "stress_strain", "--run", "x", "--batch-size", "3"], "WORKLOAD cannot go"),
+            (["run", "nothing.yaml"], "nothing.yaml"),
+            (["run", "demoo"], "did you mean 'demo'"),
+            (["ls", "/nonexistent"], "no results folder"),
+            (["plot", "nothing"], "no results of 'nothing'"),
+            (["collect", "/nonexistent/x"], "no results of '/nonexistent/x'"),
+            (["plot", "demo", "--format", "pgn"], "did you mean 'png'"),
+            (["plot", "demo", "--format", ","], "name at least one"),
+        ],
+    )  # fmt: skip
+    def test_is_one_line_and_exit_2(
+        self,
+        argv: list[str],
+        message: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert cli.main(argv) == 2
+        assert message in error_line(capsys)
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("override", "message"),
+        [
+            ("measure.blocks=0", "measure.blocks"),
+            ("batch_sise=75", "did you mean 'batch_size'"),
+            ("batch_size=-1", "batch_size"),
+            ("batch_size=10000", "training samples"),
+            ("engine=hovorod", "did you mean 'horovod'"),
+            ("workload.name=resnett", "resnett"),
+            ("placement=1x64", "64"),
+            ("nonsense", "write key=value"),
+        ],
+    )
+    def test_bad_config(
+        self,
+        override: str,
+        message: str,
+        sweep: str,
+        capsys: pytest.CaptureFixture[str],
+        tmp_path: Path,
+    ) -> None:
+        results = tmp_path / "results"
+        argv = ["run", sweep, "--results", str(results), "--set", override, "--slots", "4"]
+        assert cli.main(argv) == 2
+        assert message in error_line(capsys)
+        assert not results.exists()
+
+
+class TestErrors:
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+        def fail(*_: object, **__: object) -> int:
+            raise error
+
+        monkeypatch.setattr("harness.cli.sweeps.command_run", fail)
+
+    @pytest.mark.parametrize(
+        ("error", "code"), [(ConfigError("two\n lines"), 2), (BuildError("two lines"), 1)]
+    )
+    def test_the_type_says_the_exit_code(
+        self,
+        error: Exception,
+        code: int,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        self.stand_in(monkeypatch, error)
+        assert cli.main(["run", "x"]) == code
+        assert error_line(capsys) == "two lines"
+
+    def test_a_workloads_error(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from workloads.api import WorkloadError
+
+        self.stand_in(monkeypatch, WorkloadError("no such data"))
+        assert cli.main(["run", "x"]) == 2
+        assert error_line(capsys) == "no such data"
+
+    def test_ctrl_c(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stand_in(monkeypatch, KeyboardInterrupt())
+        assert cli.main(["run", "x"]) == 130
+
+    def test_a_bug_keeps_its_traceback(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stand_in(monkeypatch, ZeroDivisionError("bug"))
+        with pytest.raises(ZeroDivisionError):
+            cli.main(["run", "x"])
+
+    def test_a_reader_that_left_is_no_error(self, tmp_path: Path) -> None:
+        factories.write_results(tmp_path / "s", factories.records())
+        command = f"'{sys.executable}' -m harness ls '{tmp_path}' --json | head -c 1"
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+        assert (done.stdout, done.stderr) == ("[", "")
+
+
+class TestDryRun:
+    def test_prints_commands_on_stdout_and_writes_nothing(
+        self, sweep: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        results = tmp_path / "results"
+        assert cli.main(["run", sweep, "--dry-run", "--results", str(results)]) == 0
+        captured = capsys.readouterr()
+        lines = [line for line in captured.out.splitlines() if not line.startswith("#")]
+        assert len(lines) == 4
+        assert all(" -m harness bench --run " in line for line in lines)
+        assert captured.err == ""
+        assert not results.exists()
+
+    def test_leaves_out_what_is_done(
+        self, sweep: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from harness.config import expand, load_sweep
+
+        store = Store.open(tmp_path / "mine", create=True)
+        store.commit(factories.record(expand(load_sweep(sweep)).points[0], 1), None)
+        assert cli.main(["run", sweep, "--dry-run", "--results", str(tmp_path)]) == 0
+        out = capsys.readouterr().out
+        assert len([line for line in out.splitlines() if not line.startswith("#")]) == 3
+
+
+class TestValidate:
+    def test_says_what_would_run(self, sweep: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["validate", sweep, "--set", "batch_size=75"]) == 0
+        out = capsys.readouterr().out
+        assert "stress_strain none 1x1 batch 75  (base)" in out
+        assert "mine: 1 launches a block, 2 blocks; 2 launches missing, about" in out
+
+
+class TestLs:
+    def test_results_without_a_plan(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        one, two = factories.config("horovod", 2, backend="mpi"), factories.config("none")
+        kept = [factories.record(one, 0), factories.record(one, 1), factories.failure(two)]
+        factories.write_results(tmp_path / "hand", kept)
+        (tmp_path / "no-sweep").mkdir()
+        assert cli.main(["ls", str(tmp_path)]) == 0
+        out = capsys.readouterr().out
+        assert "hand: 2 points, 2/2 launches done, 1 failed attempts" in out
+        assert "stress_strain horovod/mpi 2 batch 75  2 done" in out
+        assert "no-sweep" not in out
+
+    def test_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        factories.write_results(tmp_path / "hand", [factories.record(factories.config("none"))])
+        assert cli.main(["ls", str(tmp_path / "hand"), "--json"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        assert found["name"] == "hand"
+        assert found["points"][0]["done"] == 1
+        assert found["points"][0]["asked"] is None
+
+
+class TestReading:
+    @pytest.fixture
+    def results(self, tmp_path: Path) -> Path:
+        factories.write_results(tmp_path / "synthetic", factories.records(blocks=2))
+        return tmp_path
+
+    @pytest.mark.parametrize("by", ["name", "path"])
+    def test_collect_writes_both_tables(
+        self, results: Path, by: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = "synthetic" if by == "name" else str(results / "synthetic")
+        assert cli.main(["collect", path, "--results", str(results)]) == 0
+        captured = capsys.readouterr()
+        assert (results / "synthetic" / "table.parquet").is_file()
+        assert (results / "synthetic" / "table.csv").is_file()
+        assert "table.parquet" in captured.err
+        assert "table.parquet" not in captured.out
+        assert "none@1" in captured.out
+
+    def test_plot_prints_the_paths_of_what_it_wrote(
+        self, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "figures"
+        argv = ["plot", "synthetic", "--results", str(results), "--out", str(out)]
+        assert cli.main([*argv, "--format", "svg"]) == 0
+        written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+        assert out / "speedup.svg" in written
+        assert all(path.is_file() and path.parent == out for path in written)
+        assert not list(out.glob("*.png"))
+
+    def test_a_preset_finds_the_sweep_it_made(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from harness.cli.listing import sweep_folder
+        from harness.config import load_sweep, preset_names
+
+        for preset in preset_names():
+            folder = tmp_path / load_sweep(preset).name
+            Store.open(folder, create=True)
+            assert sweep_folder(preset, tmp_path) == folder

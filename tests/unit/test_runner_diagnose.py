@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.record import RunError
+from harness.runner.diagnose import diagnose, exit_name
+from harness.runner.launcher import Ending
+from harness.runner.logs import Logs, RankLog, escaped, read_logs, read_tail
+from harness.runner.progress import PlainReport, duration, reporter
+from tests import factories
+
+KILLED = "rank 1 ended with signal SIGKILL: killed from outside, often for memory"
+
+# As the launchers print them.
+OPEN_MPI_SIGNAL = """\
+--------------------------------------------------------------------------
+prterun noticed that process rank 1 with PID 11025 on node vm exited on
+signal 9 (Killed).
+--------------------------------------------------------------------------"""
+OPEN_MPI_4_SIGNAL = """\
+--------------------------------------------------------------------------
+Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+--------------------------------------------------------------------------
+--------------------------------------------------------------------------
+mpirun noticed that process rank 3 with PID 0 on node vm exited on signal 11 (Segmentation fault).
+--------------------------------------------------------------------------"""
+OPEN_MPI_EXIT = """\
+prterun detected that one or more processes exited with non-zero status,
+thus causing the job to be terminated. The first process to do so was:
+
+   Process name: [prterun-vm-11296@1,1]
+   Exit code:    3
+--------------------------------------------------------------------------"""
+HOROVODRUN_EXIT = """\
+    raise RuntimeError('Horovod detected that one or more processes exited with non-zero '
+RuntimeError: Horovod detected that one or more processes exited with non-zero status, thus \
+causing the job to be terminated. The first process to do so was:
+Process name: 1
+Exit code: 137
+"""
+TORCHRUN_SIGNAL = """\
+r.py FAILED
+-------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-27_22:18:13
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 11289)  (SIGTERM)
+  traceback : Signal 15 (SIGTERM) received by PID 11289
+-------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-27_22:18:13
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 11290)  (SIGKILL)
+  traceback : Signal 9 (SIGKILL) received by PID 11290
+======================================================="""
+TORCHRUN_EXIT = TORCHRUN_SIGNAL.replace("-9 (pid: 11290)  (SIGKILL)", "3 (pid: 11290) ")
+STALL = """\
+[2026-11-27 22:00:00.000000: W /tmp/horovod/common/stall_inspector.cc:107] One or more tensors \
+were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for \
+remainder of ranks for more than 12 seconds. This may indicate that different ranks are trying to
+Missing ranks:
+1: [allreduce.fc.weight, allreduce.fc.bias ...]
+3: [allreduce.fc.weight, allreduce.fc.bias ...]"""
+STALL_END = (
+    STALL
+    + """
+[E stall_inspector.cc:103] One or more rank (marked by "!") is stalled for longer than 60 seconds. \
+Will shutdown."""
+)
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "bench.py", line 7, in run
+    step.run(batch)
+{error}"""
+
+
+def logs(launcher: str = "", **ranks: str) -> Logs:
+    """Return logs; ``r1=...`` is rank 1's, written in the order of the arguments."""
+    made = [
+        RankLog(int(name[1:]), tuple(text.splitlines()), float(at))
+        for at, (name, text) in enumerate(ranks.items())
+    ]
+    return Logs(tuple(sorted(made, key=lambda log: log.rank)), tuple(launcher.splitlines()))
+
+
+def cause(found: Logs, ending: Ending | None = None, n: int = 2) -> str:
+    verdict = diagnose(ending or Ending(exit_code=1, wall_s=3.0), found, 120.0, n)
+    assert verdict.status == "failed"
+    assert "\n" not in verdict.cause
+    return verdict.cause
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (OPEN_MPI_SIGNAL, KILLED),
+        (OPEN_MPI_4_SIGNAL, "rank 3 ended with signal SIGSEGV: a crash in native code"),
+        (OPEN_MPI_EXIT, "rank 1 ended with exit code 3"),
+        (HOROVODRUN_EXIT, KILLED),
+        (TORCHRUN_SIGNAL, KILLED),
+        (TORCHRUN_EXIT, "rank 1 ended with exit code 3"),
+        ("There are not enough slots available", "the launcher has too few slots for the ranks"),
+        (
+            "RuntimeError: The server socket has failed to bind. Address already in use",
+            "address already in use (a network port)",
+        ),
+        ("mpirun: odd: no such option", "the launcher ended with exit code 1: mpirun: odd: no such "
+         "option"),
+    ],
+)  # fmt: skip
+def test_the_launchers_own_words(text: str, expected: str) -> None:
+    assert cause(logs(text, r0="", r1="")) == expected
+
+
+def test_the_rank_that_failed_first_is_named_and_its_followers_are_not() -> None:
+    follower = TRACEBACK.format(
+        error="horovod.common.exceptions.HorovodInternalError: [/x] Connection closed by peer"
+    )
+    first = TRACEBACK.format(error="ValueError: loss is nan")
+    assert cause(logs(OPEN_MPI_EXIT, r1=first, r0=follower)) == "rank 1: ValueError: loss is nan"
+    assert cause(logs("", r0=follower, r1=first)) == "rank 1: ValueError: loss is nan"
+
+
+def test_of_two_exceptions_the_earlier_counts() -> None:
+    one, two = (TRACEBACK.format(error=f"KeyError: '{name}'") for name in ("one", "two"))
+    assert cause(logs("", r1=one, r0=two)) == "rank 1: KeyError: 'one'"
+    assert cause(logs("", r0=two, r1=one)) == "rank 0: KeyError: 'two'"
+
+
+def test_a_killed_rank_is_the_cause_of_its_followers_exception() -> None:
+    follower = TRACEBACK.format(error="RuntimeError: Connection closed by peer [127.0.0.1]:4242")
+    assert cause(logs(OPEN_MPI_SIGNAL, r0=follower, r1="")).startswith("rank 1 ended with signal")
+
+
+def test_an_error_of_ours_keeps_its_sentence() -> None:
+    text = "hvdscale: error: backend mpi was asked for, but gloo moved the bytes"
+    assert cause(logs("", r0=text)) == (
+        "rank 0: backend mpi was asked for, but gloo moved the bytes"
+    )
+
+
+def test_a_missing_module_says_what_helps() -> None:
+    text = TRACEBACK.format(error="ModuleNotFoundError: No module named 'horovod'")
+    assert cause(logs("", r0=text)) == (
+        "rank 0: No module named 'horovod'; `hvdscale doctor` says what is missing"
+    )
+
+
+def test_memory_goes_before_everything() -> None:
+    ending = Ending(exit_code=137, wall_s=3.0, out_of_memory=1)
+    assert cause(logs(OPEN_MPI_SIGNAL), ending).startswith("out of memory: the kernel ended 1")
+
+
+def test_ranks_that_never_came_are_named() -> None:
+    ending = Ending(exit_code=0, wall_s=3.0)
+    assert cause(logs("", r0=""), ending, n=9) == (
+        "ended with exit code 0, but wrote no record; "
+        "rank 1, 2, 3, 4, 5 and 3 more never started its log"
+    )
+
+
+def test_a_process_the_kernel_cannot_end_is_named() -> None:
+    ending = Ending(exit_code=1, wall_s=3.0, survivors=(77,))
+    assert cause(logs("", r0="", r1=""), ending).endswith("; processes 77 could not be ended")
+
+
+class TestTime:
+    def test_a_stall_that_horovod_ended(self) -> None:
+        verdict = diagnose(Ending(1, 3.0), logs("", r0=STALL_END, r1=""), 120.0, 2)
+        assert verdict.status == "stalled"
+        assert verdict.cause.endswith("missing: rank 1, 3")
+
+    def test_a_stall_that_our_limit_ended(self) -> None:
+        ending = Ending(None, 120.0, timed_out=True)
+        verdict = diagnose(ending, logs("", r0=STALL, r1=""), 120.0, 2)
+        assert verdict.status == "timeout"
+        assert verdict.cause == (
+            "not done after 120 s (measure.timeout_s); Horovod was waiting for rank 1, 3"
+        )
+
+    def test_an_interrupt_is_no_failure(self) -> None:
+        ending = Ending(None, 1.0, interrupted=True)
+        assert diagnose(ending, logs("x"), 120.0, 2).status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(-9, "signal SIGKILL"), (137, "signal SIGKILL"), (3, "exit code 3"), (255, "exit code 255")],
+)
+def test_exit_names(code: int, name: str) -> None:
+    assert exit_name(code) == name
+
+
+@given(st.binary(max_size=400), st.binary(max_size=400))
+def test_any_bytes_give_one_harmless_line(rank: bytes, launcher: bytes) -> None:
+    def lines(data: bytes) -> tuple[str, ...]:
+        return tuple(escaped(line) for line in data.decode(errors="replace").split("\n"))
+
+    found = Logs((RankLog(0, lines(rank), 0.0),), lines(launcher))
+    verdict = diagnose(Ending(1, 1.0), found, 60.0, 1)
+    assert verdict.cause
+    assert all(c.isprintable() or c == "\t" for c in verdict.cause)
+    RunError(cause=verdict.cause, rank_tails=found.rank_tails()).model_dump_json()
+
+
+class TestLogs:
+    def test_a_tail_is_the_last_lines_of_a_long_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "rank-0.log"
+        path.write_text("".join(f"line {n}\n" for n in range(100_000)) + "\n\n")
+        assert read_tail(path) == tuple(f"line {n}" for n in range(99_980, 100_000))
+
+    def test_a_progress_bar_leaves_its_last_state(self, tmp_path: Path) -> None:
+        path = tmp_path / "x"
+        path.write_bytes(b"10%\r50%\r100%\r\nnext\r\n")
+        assert read_tail(path) == ("100%", "next")
+
+    def test_ranks_are_in_numeric_order(self, tmp_path: Path) -> None:
+        for rank in (10, 2, 0):
+            (tmp_path / f"rank-{rank}.log").write_text(f"{rank}\n")
+        (tmp_path / "rank-x.log").write_text("")
+        found = read_logs(tmp_path)
+        assert [log.rank for log in found.ranks] == [0, 2, 10]
+        assert found.rank_tails() == {"0": ("0",), "2": ("2",), "10": ("10",)}
+        assert found.launcher == ()
+
+
+class TestProgress:
+    def show(self, terminal: bool, monkeypatch: pytest.MonkeyPatch, **env: str) -> str:
+        for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"TERM": "xterm-256color", "COLUMNS": "120", **env}.items():
+            monkeypatch.setenv(name, value)
+        stream = Terminal() if terminal else io.StringIO()
+        config = factories.config("horovod", 2, backend="mpi")
+        with reporter(stream) as report:
+            report.begin("demo", 3, 1)
+            report.launching("point one")
+            report.finished("point one", factories.record(config, throughput=1234.5), 10.0)
+            report.launching("point two")
+            report.finished("point two", factories.failure(config, cause="rank 1: boom"), 20.0)
+        return stream.getvalue()
+
+    def test_lines_where_there_is_no_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.show(False, monkeypatch).splitlines() == [
+            "demo: 3 launches, 1 done already",
+            "[2/3] point one: 1,234 samples/s [10 s, about 10 s left]",
+            "[3/3] point two: failed: rank 1: boom",
+        ]
+
+    def test_a_bar_on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = self.show(True, monkeypatch)
+        assert "\x1b[" in text
+        for part in ("demo", "1/3", "point one", "2/3", "about 10 s left", "point two", "3/3"):
+            assert part in text
+        assert "point two: failed: rank 1: boom" in text
+
+    def test_no_colour_where_none_is_wanted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import re
+
+        coloured = re.compile(r"\x1b\[[0-9;]*[34]\d(;[0-9;]*)?m")
+        assert coloured.search(self.show(True, monkeypatch))
+        assert not coloured.search(self.show(True, monkeypatch, NO_COLOR="1"))
+
+    def test_lines_on_a_dumb_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "\x1b" not in self.show(True, monkeypatch, TERM="dumb")
+
+    def test_a_plain_report_keeps_lines_whole(self) -> None:
+        stream = io.StringIO()
+        PlainReport(stream).note("x" * 500)
+        assert stream.getvalue() == "x" * 500 + "\n"
+
+    @pytest.mark.parametrize(
+        ("seconds", "text"), [(8.4, "8 s"), (89, "89 s"), (240, "4 min"), (9000, "2.5 h")]
+    )
+    def test_durations(self, seconds: float, text: str) -> None:
+        assert duration(seconds) == text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True

@@ -16,7 +16,7 @@ from harness.horovod_build.cache import WheelCache
 from harness.horovod_build.compiling import compile_wheel, compiler_cache_note
 from harness.horovod_build.key import BuildKey, make_key
 from harness.horovod_build.options import HOROVOD_VERSION, BuildOptions
-from harness.horovod_build.process import run_uninterrupted, signals_as_interrupt
+from harness.horovod_build.process import pip_reason, run_uninterrupted, signals_as_interrupt
 from harness.horovod_build.proof import prove
 from harness.horovod_build.requirements import ensure_requirements, find_cmake
 from harness.horovod_build.source import fetch_sdist, sdist_checksum
@@ -113,8 +113,7 @@ def install_wheel(wheel: Path, key: BuildKey, report: Callable[[str], None]) -> 
     status, output = run_uninterrupted(argv, os.environ)
     importlib.invalidate_caches()
     if status != 0:
-        last = (output.strip().splitlines() or ["no reason given"])[-1]
-        raise BuildError(f"pip could not install {wheel}: {last}")
+        raise BuildError(f"pip could not install {wheel}: {pip_reason(output)}")
     if installed_digest() != key.digest:
         raise BuildError(
             f"{wheel} was installed into {sys.prefix}, but another Horovod hides it: "

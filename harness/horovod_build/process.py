@@ -129,3 +129,10 @@ def run_uninterrupted(argv: list[str], env: Mapping[str, str]) -> tuple[int, str
     if interrupted:
         raise KeyboardInterrupt
     return process.returncode, output
+
+
+def pip_reason(output: str) -> str:
+    """Return the line in which pip says why it failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error")]
+    return (errors or lines or ["no reason given"])[-1]

@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.detect import owns_its_commands, run_quietly, which_outside
 from harness.errors import MissingDependencyError
 from harness.horovod_build.options import BuildOptions
+from harness.horovod_build.process import pip_reason
 
 CMAKE_MINIMUM = (3, 25)
 CMAKE_REQUIREMENT = "cmake>=3.25,<4"
@@ -101,9 +102,8 @@ def pip_install(requirements: list[str], report: Callable[[str], None]) -> None:
         check=False,
     )
     if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         raise MissingDependencyError(
             f"building Horovod needs {', '.join(requirements)}, and pip could not install them "
-            f"({lines[-1] if lines else 'no reason given'}); install them by hand"
+            f"({pip_reason(done.stderr)}); install them by hand"
         )
     importlib.invalidate_caches()

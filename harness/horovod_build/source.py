@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.errors import BuildError
 from harness.horovod_build.options import HOROVOD_VERSION
+from harness.horovod_build.process import pip_reason
 from harness.horovod_build.toolchain import file_sha256
 
 # PyPI's horovod-0.28.1.tar.gz.
@@ -36,10 +37,9 @@ def fetch_sdist(store: Path) -> Path:
         )
         found = Path(folder) / place.name
         if done.returncode != 0 or not found.is_file():
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
             raise BuildError(
                 f"pip could not download horovod=={HOROVOD_VERSION}'s sdist "
-                f"({lines[-1] if lines else 'no reason given'}): give the file with --sdist"
+                f"({pip_reason(done.stderr)}): give the file with --sdist"
             )
         if file_sha256(found) != SDIST_SHA256:
             raise BuildError(

@@ -22,7 +22,7 @@ from harness.horovod_build import command
 from harness.horovod_build.cache import WheelCache
 from harness.horovod_build.compiling import Progress, check_mpi_in_log, first_error
 from harness.horovod_build.key import BuildKey
-from harness.horovod_build.process import run_for, run_logged, signals_as_interrupt
+from harness.horovod_build.process import pip_reason, run_for, run_logged, signals_as_interrupt
 from harness.horovod_build.proof import Proof, mpi_launcher, plan_proofs, root_variables, run_proof
 from harness.horovod_build.requirements import python_requirements, unmet
 from harness.horovod_build.source import unpack_sdist
@@ -173,6 +173,25 @@ def test_a_command_that_hangs_is_ended_after_its_time() -> None:
     status, output = run_for([sys.executable, "-c", FAMILY], os.environ, timeout_s=2.0)
     assert status is None
     assert "up" in output
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            "ERROR: No matching distribution found for x\n",
+            "ERROR: No matching distribution found for x",
+        ),
+        (
+            "WARNING: w\nerror: externally-managed-environment\n\nx This\n",
+            "error: externally-managed-environment",
+        ),
+        ("Killed\n", "Killed"),
+        ("", "no reason given"),
+    ],
+)
+def test_why_pip_failed(output: str, reason: str) -> None:
+    assert pip_reason(output) == reason
 
 
 # --- wheels and sdists ---------------------------------------------------------------------------

@@ -32,15 +32,27 @@ TRAIN_SAMPLES = 750_000
 PARAMETERS = 153_441
 LATENCY_S = {"mpi": 150e-6, "gloo": 260e-6, "nccl": 90e-6, "mpi-host": 180e-6}
 PROVENANCE: dict[str, Any] = {
-    "cpu": {"model": "Test CPU 3000", "cores": 64},
-    "versions": {"python": "3.11.7", "torch": "2.13.0", "horovod": "0.28.1"},
+    "harness": {"version": "0.1.0", "commit": "0" * 40, "dirty": False},
+    "python": "3.11.7",
+    "packages": {"torch": "2.13.0", "horovod": "0.28.1", "pyarrow": "26.0.0"},
+    "versions": {"torch": "2.13.0"},
+    "kernel": "6.1.0",
+    "cpu_model": "Test CPU 3000",
+    "cores": 64,
+    "hosts": ["node0"],
+    "ranks": [{"host": "node0", "pid": 4711, "cores": [0], "threads": 1}],
+    "environment": {"OMP_NUM_THREADS": "1"},
+    "executable": "/venv/bin/python",
 }
 
 
 def config(engine: str = "horovod", n: int = 1, batch: int = 75, **more: Any) -> RunConfig:
     """Return a config of the stress-strain job; ``more`` are keys of RunConfig."""
     keys: dict[str, Any] = {
-        "workload": "stress_strain", "engine": engine, "placement": n, "cores_per_rank": 1
+        "workload": "stress_strain",
+        "engine": engine,
+        "placement": n,
+        "cores_per_rank": 1,
     }
     sized = "global_batch_size" if more.get("scaling") == "strong" else "batch_size"
     return RunConfig.model_validate(keys | {sized: batch} | more)
@@ -93,8 +105,11 @@ def record(
         started_at=f"2026-01-02T03:{repeat:02d}:{order:02d}Z",
         ended_at=f"2026-01-02T03:{repeat:02d}:{order:02d}Z",
         workload=WorkloadFacts(
-            train_samples=TRAIN_SAMPLES, parameters=PARAMETERS, gradient_bytes=4 * PARAMETERS,
-            flops_per_sample=7e6, learning_rate=4.7331e-4,
+            train_samples=TRAIN_SAMPLES,
+            parameters=PARAMETERS,
+            gradient_bytes=4 * PARAMETERS,
+            flops_per_sample=7e6,
+            learning_rate=4.7331e-4,
         ),
         backend=BackendProof(
             requested=made.backend, proven=_backend(made), controller=None, evidence={}
@@ -119,10 +134,15 @@ def failure(
 ) -> RunRecord:
     """Return the record of a launch that gave no measurement."""
     return RunRecord(
-        run_id=run_id(made, repeat), attempt=attempt, status=status, sweep=sweep,
+        run_id=run_id(made, repeat),
+        attempt=attempt,
+        status=status,
+        sweep=sweep,
         block=BlockRef(repeat=repeat, allocation="local:node0", is_base=is_base),
-        config=made, resolved=_resolved(made, placement_of(made, node)),
-        started_at=f"2026-01-02T03:{repeat:02d}:59Z", ended_at=f"2026-01-02T03:{repeat:02d}:59Z",
+        config=made,
+        resolved=_resolved(made, placement_of(made, node)),
+        started_at=f"2026-01-02T03:{repeat:02d}:59Z",
+        ended_at=f"2026-01-02T03:{repeat:02d}:59Z",
         error=RunError(cause=cause, exit_code=137, rank_tails={"1": ("Killed",)}),
         provenance=PROVENANCE,
     ).sealed()
@@ -148,13 +168,16 @@ def records(
         launches = [(config(base, 1, k, **more), True) for k in batches if base]
         launches += [
             (config("horovod", n, k, backend=b, **more), False)
-            for b in backends for k in batches for n in counts
+            for b in backends
+            for k in batches
+            for n in counts
         ]
         for order, (launch, is_base) in enumerate(launches):
             jitter = float(np.exp(random.normal(0, noise)))
             made.append(
-                record(launch, repeat, factor=drift * jitter, is_base=is_base, node=node,
-                       order=order)
+                record(
+                    launch, repeat, factor=drift * jitter, is_base=is_base, node=node, order=order
+                )
             )
     return made
 
@@ -184,9 +207,13 @@ def _resolved(made: RunConfig, placement: tuple[int, ...]) -> Resolved:
     backend = _backend(made)
     return Resolved(
         launcher=made.launcher or ("inline" if made.engine == "none" else "mpirun"),
-        backend=backend, controller="mpi" if made.engine == "horovod" else None,
-        placement=placement, hosts=tuple(f"node{i}" for i in range(len(placement))),
-        device="cpu", cores_per_rank=1, bind=True,
+        backend=backend,
+        controller="mpi" if made.engine == "horovod" else None,
+        placement=placement,
+        hosts=tuple(f"node{i}" for i in range(len(placement))),
+        device="cpu",
+        cores_per_rank=1,
+        bind=True,
     )
 
 
@@ -194,10 +221,18 @@ def _window(made: RunConfig, rate: float) -> Window:
     steps, n = 1000, made.world_size
     wall_s = steps * made.global_batch / rate
     return Window(
-        steps=steps, warmup_steps=20, warmup_s=0.1, samples=steps * made.global_batch,
-        wall_s=wall_s, rank_wall_s=(wall_s,) + (wall_s * 0.999,) * (n - 1),
-        throughput_samples_per_s=rate, step_median_s=wall_s / steps, first_loss=0.1,
-        last_loss=0.02, parameter_checksum="c0ffee", gradient_allreduce=n > 1,
+        steps=steps,
+        warmup_steps=20,
+        warmup_s=0.1,
+        samples=steps * made.global_batch,
+        wall_s=wall_s,
+        rank_wall_s=(wall_s,) + (wall_s * 0.999,) * (n - 1),
+        throughput_samples_per_s=rate,
+        step_median_s=wall_s / steps,
+        first_loss=0.1,
+        last_loss=0.02,
+        parameter_checksum="c0ffee",
+        gradient_allreduce=n > 1,
         bytes_reduced=steps * 4 * PARAMETERS if n > 1 else 0,
     )
 
@@ -206,10 +241,16 @@ def _phases(made: RunConfig, step_s: float, sync_s: float) -> Phases:
     reduced = made.world_size > 1
     compute = step_s - sync_s
     return Phases(
-        steps=50, step_s=step_s, data_s=0.05 * compute, forward_s=0.3 * compute,
-        backward_s=0.55 * compute, exposed_sync_s=sync_s if reduced else None,
-        transfer_s=0.7 * sync_s if reduced else None, wait_s=0.3 * sync_s if reduced else None,
-        update_s=0.1 * compute, overhead=0.01,
+        steps=50,
+        step_s=step_s,
+        data_s=0.05 * compute,
+        forward_s=0.3 * compute,
+        backward_s=0.55 * compute,
+        exposed_sync_s=sync_s if reduced else None,
+        transfer_s=0.7 * sync_s if reduced else None,
+        wait_s=0.3 * sync_s if reduced else None,
+        update_s=0.1 * compute,
+        overhead=0.01,
     )
 
 
@@ -219,6 +260,10 @@ def _allreduce(made: RunConfig, sync_s: float) -> AllReduce | None:
         return None
     latency = 0.6 * sync_s
     return AllReduce(
-        bytes=size, iterations=30, latency_p50_s=latency, latency_p99_s=2 * latency,
-        algbw_bytes_per_s=size / latency, busbw_bytes_per_s=size / latency * 2 * (n - 1) / n,
+        bytes=size,
+        iterations=30,
+        latency_p50_s=latency,
+        latency_p99_s=2 * latency,
+        algbw_bytes_per_s=size / latency,
+        busbw_bytes_per_s=size / latency * 2 * (n - 1) / n,
     )

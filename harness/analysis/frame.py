@@ -6,8 +6,7 @@ What needs more than one launch (speedup, efficiency, intervals) is in ``scaling
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -112,18 +111,15 @@ _OF_ALLREDUCE = {
 }
 _RENAMED = {"steps": "phase_steps", "step_s": "phase_step_s", "overhead": "phase_overhead"}
 
-#: Words of provenance that name hardware or software; a key with none of them is no part of it.
-_SHARED = re.compile(
-    r"cpu|gpu|accelerator|machine|kernel|os|platform|libc|glibc|python|torch|tensorflow|keras"
-    r"|horovod|nccl|cuda|cudnn|driver|mpi|mpi4py|gloo|numpy|hvdscale|device|versions?|model"
-)
-#: Words that change from launch to launch on one machine, whatever else the key says.
-_VOLATILE = re.compile(
-    r"time|date|at|pid|host|hostname|hosts|load|free|used|available|utili[sz]ation|temperature"
-    r"|power|clocks?|mhz|path|paths|file|files|env|environment|argv|command|cwd|user|uuid|serial"
-    r"|bus|index|visible|affinity|count|libraries|maps|slurm|job|commit|dirty"
-)
-_SPLIT = re.compile(r"[^a-z0-9]+")
+#: Provenance that two launches of one curve must have in common: hardware, and software that is
+#: part of what is measured. Hosts, processes, paths and the environment are not: they differ from
+#: launch to launch, and what matters of an environment is in the config.
+SHARED_PROVENANCE = (
+    "harness.version", "python", "packages", "versions", "kernel", "cpu_model", "cores",
+    "gpu_models", "gpu_driver",
+)  # fmt: skip
+#: Reads and writes records, and is in no step.
+_UNINVOLVED = frozenset({"packages.pyarrow"})
 
 
 def frame(records: Iterable[RunRecord]) -> pd.DataFrame:
@@ -194,35 +190,21 @@ def facts(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shared_provenance(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Return what two launches of one curve must have in common, flat: ``"gpu.name": "A100"``.
+    """Return what two launches of one curve must have in common: ``{"packages.torch": "2.13.0"}``.
 
-    Provenance is free-form and grows; kept is every leaf whose key names hardware or software and
-    names nothing that changes between two launches on one machine.
+    Keys that an older record does not have are missing in what is returned, too.
     """
     kept: dict[str, str] = {}
-    for key, value in _leaves(provenance, ()):
-        name = ".".join(key)
-        if _is_shared(name):
+    for name in SHARED_PROVENANCE:
+        first, _, second = name.partition(".")
+        value = provenance.get(first)
+        if second:
+            value = value.get(second) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping):
+            kept |= {f"{name}.{key}": str(inner) for key, inner in value.items()}
+        elif value is not None:
             kept[name] = str(value)
-    return kept
-
-
-@lru_cache(maxsize=4096)
-def _is_shared(name: str) -> bool:
-    words = [word for word in _SPLIT.split(name.lower()) if word]
-    if any(_VOLATILE.fullmatch(word) for word in words):
-        return False
-    return any(_SHARED.fullmatch(word) for word in words)
-
-
-def _leaves(data: Any, prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(data, Mapping):
-        for key in sorted(data, key=str):
-            yield from _leaves(data[key], (*prefix, str(key)))
-    elif isinstance(data, list | tuple):
-        yield prefix, ", ".join(sorted({str(value) for value in data}))
-    elif data is not None:
-        yield prefix, data
+    return {key: value for key, value in kept.items() if key not in _UNINVOLVED}
 
 
 def _measured(record: Mapping[str, Any]) -> dict[str, Any]:

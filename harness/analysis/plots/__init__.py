@@ -74,7 +74,9 @@ def _draw_all(
             with style():
                 plot = _function(target)(facet, notes)
                 if plot is None:
-                    log.warning("no figure %s%s: nothing was measured for it", name, suffix)
+                    log.warning(
+                        "no figure %s%s: the records have nothing to draw in it", name, suffix
+                    )
                     continue
                 for kind in formats:
                     written.append(out / f"{name}{suffix}.{kind}")

@@ -41,8 +41,9 @@ def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot:
         1,
         "Epoch time against batch size",
         [
-            f"{facet.title}, {facet.engine_text}; epoch = training samples / throughput",
-            f"{_intervals(lines)}; faint, beside: single launches",
+            f"{facet.title}, {facet.engine_text}",
+            "epoch time = training samples / throughput; faint, beside: single launches",
+            _intervals(lines),
             *notes,
         ],
         handles,

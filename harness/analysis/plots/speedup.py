@@ -34,9 +34,15 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
-def speedup(facet: Facet, notes: Sequence[str]) -> Plot:
-    """Draw S with its ideal line over the absolute throughput; only the latter without a base."""
-    drawn, look = _drawn(facet), looks(_drawn(facet))
+def speedup(facet: Facet, notes: Sequence[str]) -> Plot | None:
+    """Draw S with its ideal line over the absolute throughput; only the latter without a base.
+
+    None where there are only bases: each is 1 by definition.
+    """
+    drawn = _drawn(facet)
+    if not drawn:
+        return None
+    look = looks(drawn)
     based = [curve for curve in drawn if curve.base]
     handles = _handles(drawn, look, bool(based))
     title = "Speedup and throughput" if based else "Throughput"
@@ -58,11 +64,11 @@ def speedup(facet: Facet, notes: Sequence[str]) -> Plot:
 
 
 def efficiency(facet: Facet, notes: Sequence[str]) -> Plot | None:
-    """Draw E with its ideal line at 1; None where nothing is there to divide by."""
-    drawn, look = _drawn(facet), looks(_drawn(facet))
-    based = [curve for curve in drawn if curve.base]
+    """Draw E with its ideal line at 1; None where nothing is there to divide, or to divide by."""
+    based = [curve for curve in _drawn(facet) if curve.base]
     if not based:
         return None
+    look = looks(_drawn(facet))
     handles = [handle(curve.label, **look[curve.label].line) for curve in based]
     handles.append(ideal_handle())
     figure, (ax,) = new_figure(1, "Efficiency", _notes(facet, notes), handles)
@@ -88,12 +94,15 @@ def _draw_speedup(ax: Axes, curves: Sequence[Curve], look: dict[str, Look]) -> N
     base = curves[0].base
     assert base is not None  # the curves are those that have one
     counts = _counts(curves)
-    ideal = [n / base.devices for n in counts]
-    ax.plot(counts, ideal, color=INK, linestyle=(0, (4, 3)), linewidth=0.8, zorder=1)
-    ratio_axis(ax, [*values, *ideal])
+    ratio_axis(ax, [*values, *(n / base.devices for n in counts)])
+    device_axis(ax, counts, label="")
+    # Over the whole axis, so that a single device count has its ideal, too.
+    ends = list(ax.get_xlim())
+    ideal = [n / base.devices for n in ends]
+    ax.plot(ends, ideal, color=INK, linestyle=(0, (4, 3)), linewidth=0.8, zorder=1)
+    ax.set_xlim(*ends)
     ax.set_ylabel("speedup S")
     node_boundaries(ax, curves)
-    device_axis(ax, counts, label="")
 
 
 def _efficiency(point: Point, launch: Launch) -> float | None:
@@ -104,9 +113,8 @@ def _efficiency(point: Point, launch: Launch) -> float | None:
 
 
 def _drawn(facet: Facet) -> list[Curve]:
-    """Leave out the curves that are nothing but the base, unless there is nothing else."""
-    more = [c for c in facet.curves if not all(is_base_point(c, point) for point in c.points)]
-    return more or list(facet.curves)
+    """Leave out the curves that are nothing but the base."""
+    return [c for c in facet.curves if not all(is_base_point(c, point) for point in c.points)]
 
 
 def _counts(curves: Sequence[Curve]) -> list[int]:
@@ -123,8 +131,9 @@ def _handles(curves: Sequence[Curve], look: dict[str, Look], ideal: bool) -> lis
 
 def _notes(facet: Facet, notes: Sequence[str]) -> list[str]:
     return [
-        f"{facet.title}, {facet.batch_text}, {facet.engine_text}; {facet.base_text}",
-        f"{facet.interval_text}; faint, beside: single launches",
+        f"{facet.title}, {facet.batch_text}",
+        f"{facet.engine_text}, {facet.base_text}; faint, beside: single launches",
+        facet.interval_text,
         *notes,
     ]
 

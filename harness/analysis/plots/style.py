@@ -153,7 +153,7 @@ def log_axis(ax: Axes, unit: str = "") -> None:
     ax.set_ylim(low / 1.05, high * 1.05)
     narrow = high / low < _NARROW
     ax.yaxis.set_major_locator(MaxNLocator(4) if narrow else LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter(EngFormatter(unit=unit, sep=""))
+    ax.yaxis.set_major_formatter(EngFormatter(unit=unit, sep=" " if unit else ""))
     ax.yaxis.set_minor_locator(NullLocator())
 
 

@@ -41,14 +41,23 @@ def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
     }
     batches = list(dict.fromkeys(curve.batch for curve in measured))
     handles = [handle(name, **look[name].line) for name in look]
-    handles.append(handle("transfer, without wait", color=FAINT, linestyle=":", linewidth=0.9))
+    handles.append(
+        handle(
+            "transfer (no wait)",
+            color=FAINT,
+            linestyle=":",
+            linewidth=0.9,
+            marker="o",
+            markerfacecolor="white",
+        )
+    )
     figure, axes = new_figure(
         len(batches),
         "Exposed gradient synchronisation",
         [
             f"{facet.title}, {facet.batch_text}, {facet.engine_text}",
-            "solid: exposed sync of a step, mean over ranks; shaded: the part that is wait",
-            f"{facet.interval_text}; faint, beside: single launches",
+            "per step, mean over ranks; shaded: wait; faint, beside: single launches",
+            facet.interval_text,
             *notes,
         ],
         handles,
@@ -80,7 +89,10 @@ def _draw(ax: Axes, curve: Curve, look: Look) -> None:
     if split:
         counts, transfer, exposed = (list(values) for values in zip(*split, strict=True))
         ax.fill_between(counts, transfer, exposed, color=look.colour, alpha=0.14, linewidth=0)
-        ax.plot(counts, transfer, color=look.colour, linestyle=":", linewidth=0.9, zorder=3)
+        # Bars as well as the area between them: a single device count has no area.
+        ax.vlines(counts, transfer, exposed, color=look.colour, alpha=0.2, linewidth=4, zorder=2)
+        hollow = look.line | {"linestyle": ":", "markerfacecolor": "white"}
+        ax.plot(counts, transfer, linewidth=0.9, markersize=2.6, zorder=3, **hollow)
 
 
 def _points(facet: Facet) -> list[Row]:

@@ -118,8 +118,10 @@ def choose(config: RunConfig, machine: Machine, hosts: int = 1) -> Row:
     if not fitting:
         asked = [f"launcher {config.launcher}"] if config.launcher else []
         asked += [f"controller {controller}"] if controller else []
+        default = "" if config.backend or backend is None else " (the default here)"
         raise CombinationError(
-            f"engine {config.engine} with backend {backend} cannot use {' and '.join(asked)}; "
+            f"engine {config.engine} with backend {backend}{default} cannot use "
+            f"{' and '.join(asked)}; "
             f"it can use: {', '.join(sorted({_ways(r) for r in rows}))}"
         )
     wide = [r for r in fitting if hosts == 1 or r.across_hosts]

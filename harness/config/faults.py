@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
@@ -57,8 +57,10 @@ def _short(value: object) -> str:
 def _fields(model: type[BaseModel], path: list[str]) -> list[str]:
     for part in path:
         field = model.model_fields.get(part)
-        inner = field.annotation if field else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        annotation = field.annotation if field else None
+        arms = [annotation, *get_args(annotation)]  # a model, or a model or None
+        models = [arm for arm in arms if isinstance(arm, type) and issubclass(arm, BaseModel)]
+        if not models:
             return []
-        model = inner
+        model = models[0]
     return list(model.model_fields)

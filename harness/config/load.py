@@ -103,18 +103,17 @@ def sweep_to_yaml(sweep: Sweep) -> str:
 
     Defaults that a later version changes do not change what was meant here.
     """
-    point: dict[str, Any] = {}
+    # What was written comes first and in its order, which is the order of the points.
+    point = dict(sweep.point)
     for name, field in RunConfig.model_fields.items():
-        given = sweep.point.get(name)
         if name not in GROUPS:
-            point[name] = sweep.point.get(name, _plain(field.get_default()))
-        elif name == "workload" or not isinstance(given, Mapping | None):
-            point[name] = given
-        else:
+            point.setdefault(name, _plain(field.get_default()))
+        elif name != "workload" and isinstance(point.get(name), Mapping | None):
             defaults = GROUPS[name]().model_dump(mode="json")
-            point[name] = {**defaults, **(given or {})}
+            given = point.get(name) or {}
+            point[name] = {**given, **{k: v for k, v in defaults.items() if k not in given}}
     only = sweep.measure.model_dump(include=set(SWEEP_ONLY_MEASURE))
-    point["measure"] = {**point["measure"], **only}
+    point["measure"] = {**point.pop("measure"), **only}  # last, as in parse_sweep
     data = {
         "name": sweep.name,
         **point,

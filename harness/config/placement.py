@@ -14,9 +14,9 @@ from harness.errors import ValidationError
 
 MAX_DEVICES = 1_000_000  # a typing error should not become a list of a billion nodes
 
-_GRID = re.compile(r"(\d{1,7})x(\d{1,7})")
-_SUM = re.compile(r"\d{1,7}(\+\d{1,7})+")
-_COUNT = re.compile(r"\d{1,7}")
+_GRID = re.compile(r"(\d{1,7})x(\d{1,7})", re.ASCII)
+_SUM = re.compile(r"\d{1,7}(\+\d{1,7})+", re.ASCII)
+_COUNT = re.compile(r"\d{1,7}", re.ASCII)
 
 
 @dataclass(frozen=True)

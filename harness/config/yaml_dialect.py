@@ -32,7 +32,7 @@ def _check_depth(data: Any, where: str, depth: int = 0) -> None:
 
 def dump(data: Any) -> str:
     """Return ``data`` as text that ``load_text`` reads back alike."""
-    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False))
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,0 +1,224 @@
+"""What is refused before anything starts, and in what words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.config import RunConfig, parse_sweep
+from harness.config.identity import point_id
+from harness.detect import Host, Machine, Mpi, Slurm
+from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
+from harness.legal import CombinationError
+from harness.validate import check_point, plan
+
+OPENMPI = Mpi("openmpi", "5.0.11", "/env/bin/mpirun")
+SAMPLES = 2_000  # 1,500 of them for training
+
+CPU = Machine(
+    hosts=(Host("n1", 4, 4),),
+    device="cpu",
+    python="/env/bin/python",
+    mpi=OPENMPI,
+    launchers={"horovodrun": "/env/bin/horovodrun"},
+    modules=frozenset({"torch", "tensorflow", "horovod", "mpi4py"}),
+    euid=1000,
+)
+GPU = replace(CPU, device="cuda", hosts=(Host("g1", 64, 8),))
+
+
+def data(**keys: Any) -> dict[str, Any]:
+    return {
+        "workload": {"name": "stress_strain", "samples": SAMPLES},
+        "batch_size": 75,
+        **keys,
+    }
+
+
+def point(**keys: Any) -> RunConfig:
+    return RunConfig.model_validate(data(**keys))
+
+
+def without(machine: Machine, *modules: str) -> Machine:
+    return replace(machine, modules=machine.modules - set(modules))
+
+
+def test_a_point_that_can_run_is_resolved() -> None:
+    resolved = check_point(point(placement=2), CPU)
+    assert (resolved.launcher, resolved.backend, resolved.controller) == ("mpirun", "mpi", "mpi")
+    assert (resolved.placement, resolved.hosts, resolved.device) == ((2,), ("n1",), "cpu")
+    assert (resolved.cores_per_rank, resolved.bind) == (1, True)
+
+
+SRUN = replace(CPU, launchers={**CPU.launchers, "srun": "/usr/bin/srun"})
+
+REFUSED: dict[str, tuple[dict[str, Any], Machine, type[HarnessError], str]] = {
+    "unknown workload": (
+        {"workload": "stress_strian"}, CPU, ConfigError, "did you mean 'stress_strain'",
+    ),
+    "unknown option": (
+        {"workload": {"name": "stress_strain", "sample": 3}},
+        CPU, ConfigError, "no option 'sample'",
+    ),
+    "option out of range": (
+        {"workload": {"name": "stress_strain", "samples": 1}}, CPU, ConfigError, "minimum",
+    ),
+    "option of a wrong type": (
+        {"workload": {"name": "stress_strain", "samples": True}}, CPU, ConfigError, "expected int",
+    ),
+    "framework": (
+        {"workload": {"name": "stress_strain", "framework": "tensorflow"}},
+        CPU, ConfigError, "tensorflow",
+    ),
+    "more ranks than slots": ({"placement": 5}, CPU, ValidationError, "--slots"),
+    "batch larger than the data": (
+        {"batch_size": 751, "placement": 2}, CPU, ValidationError, "1502.*1500 training samples",
+    ),
+    "cores": ({"cores_per_rank": 5}, CPU, ValidationError, "node n1 has 4 cores"),
+    "graph on a CPU": (
+        {"execution": {"graph": True}}, CPU, ValidationError, "graph needs a CUDA device",
+    ),
+    "graph on a GPU": (
+        {"execution": {"graph": True}}, GPU, ValidationError, "no engine can run",
+    ),
+    "tf32": (
+        {"execution": {"precision": "tf32"}}, CPU, ValidationError, "tf32 needs a CUDA device",
+    ),
+    "channels_last": (
+        {"execution": {"channels_last": True}}, CPU, ValidationError, "layout of images",
+    ),
+    "async completion": (
+        {"horovod": {"async_completion": True}}, CPU, ValidationError, "needs a CUDA device",
+    ),
+    "compression": (
+        {"horovod": {"compression": "bf16"}}, CPU, ValidationError, "use fp16 or none",
+    ),
+    "MPI that is not CUDA-aware": (
+        {"backend": "mpi"}, GPU, ValidationError, "not CUDA-aware; use backend: mpi-host",
+    ),
+    "no torch": (
+        {}, without(CPU, "torch"), MissingDependencyError, r"pip install 'hvdscale\[torch\]'",
+    ),
+    "no Horovod": (
+        {}, without(CPU, "horovod"), MissingDependencyError, "hvdscale build-horovod",
+    ),
+    "no horovodrun": (
+        {"backend": "gloo"}, replace(CPU, launchers={}), MissingDependencyError, "horovodrun is",
+    ),
+    "no MPI": ({}, replace(CPU, mpi=None), MissingDependencyError, "MPI"),
+    "no MPI behind horovodrun": (
+        {"launcher": "horovodrun"}, replace(CPU, mpi=None), MissingDependencyError, "MPI",
+    ),
+    "an unknown MPI": (
+        {}, replace(CPU, mpi=Mpi("unknown", "", "/x/mpirun")), ValidationError, "/x/mpirun",
+    ),
+    "an old Open MPI": (
+        {}, replace(CPU, mpi=Mpi("openmpi", "3.1.6", "/x")), ValidationError, "3.1.6.*too old",
+    ),
+    "no srun": ({"launcher": "srun"}, CPU, MissingDependencyError, "comes with Slurm"),
+    "srun outside an allocation": (
+        {"launcher": "srun"}, SRUN, ValidationError, "inside a Slurm allocation",
+    ),
+    "srun without the plug-in": (
+        {"launcher": "srun"},
+        replace(SRUN, slurm=Slurm("1", mpi_plugins=("none", "pmi2"))),
+        ValidationError, "no MPI plug-in pmix",
+    ),
+    "uneven under horovodrun and MPICH": (
+        {"launcher": "horovodrun", "placement": "2+1"},
+        replace(CPU, hosts=(*CPU.hosts, Host("n2", 4, 4)), mpi=Mpi("mpich", "5.0", "/x")),
+        ValidationError, "same number of ranks on every node",
+    ),
+    "Gloo under mpirun": (
+        {"backend": "gloo", "launcher": "mpirun"}, CPU, CombinationError, "can use: horovodrun",
+    ),
+    "NCCL on a CPU": ({"backend": "nccl"}, CPU, CombinationError, "NCCL moves GPU memory only"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_refused(name: str) -> None:
+    keys, machine, error, words = REFUSED[name]
+    with pytest.raises(error, match=words) as caught:
+        check_point(point(**keys), machine)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_interpreter_is_not_judged_by_this_ones_modules() -> None:
+    machine = replace(GPU, python_by_backend={"mpi-host": "/host/bin/python"})
+    config = point(backend="mpi-host")
+    assert check_point(config, without(machine, "horovod")).backend == "mpi-host"
+    with pytest.raises(MissingDependencyError):
+        check_point(point(backend="nccl"), without(machine, "horovod"))
+
+
+def test_engine_none_needs_no_horovod_and_no_mpi() -> None:
+    bare = replace(without(CPU, "horovod"), mpi=None, launchers={})
+    assert check_point(point(engine="none"), bare).launcher == "inline"
+
+
+def sweep(**keys: Any) -> Any:
+    return parse_sweep(data(name="s", **keys))
+
+
+def test_a_plan_launches_each_base_and_point_once() -> None:
+    planned = plan(sweep(placement=["1x1", "1x2"], batch_size=[75, 700]), CPU)
+    assert len(planned.points) == 4
+    assert len(planned.launches) == 6  # and a base a batch size
+    assert [b.engine for b in planned.bases if b] == ["none"] * 4
+    assert {point_id(c) for c in planned.launches} == set(planned.resolved)
+    for config in (*planned.points, *(b for b in planned.bases if b)):
+        assert planned.resolved_for(config).world_size == config.world_size
+    assert planned.left_out == ()
+
+
+def test_a_base_that_is_a_point_too_is_launched_once() -> None:
+    planned = plan(sweep(engine=["none", "horovod"], placement="1x1"), CPU)
+    assert [c.engine for c in planned.launches] == ["none", "horovod"]
+
+
+def test_what_multiplication_made_and_the_table_has_not_is_left_out_and_said() -> None:
+    planned = plan(
+        sweep(engine=["none", "horovod", "ddp"], backend=["mpi", "gloo"], placement=["1x1", "1x2"]),
+        CPU,
+    )
+    assert len(planned.points) == 1 + 4 + 2
+    left = {(c.engine, c.backend, str(c.placement)): why for c, why in planned.left_out}
+    assert set(left) == {("none", None, "1x2"), ("ddp", "mpi", "1x1"), ("ddp", "mpi", "1x2")}
+    assert "no MPI process group" in left["ddp", "mpi", "1x1"]
+    assert not {point_id(c) for c, _ in planned.left_out} & set(planned.resolved)
+
+
+def test_a_value_that_no_point_is_left_of_is_an_error() -> None:
+    with pytest.raises(ValidationError, match=r"no point of backend nccl can run.*GPU memory"):
+        plan(sweep(backend=["mpi", "nccl"]), CPU)
+    with pytest.raises(ValidationError, match="no point of engine none"):
+        plan(sweep(engine=["none", "horovod"], placement=["1x2", "1x4"]), CPU)
+
+
+def test_a_point_asked_for_by_name_is_never_left_out() -> None:
+    with pytest.raises(CombinationError):
+        plan(sweep(backend="nccl"), CPU)
+    named = {"engine": "ddp", "backend": "mpi"}
+    with pytest.raises(CombinationError, match="no MPI process group"):
+        plan(sweep(engine=["horovod", "ddp"], backend=["mpi", "gloo"], include=[named]), CPU)
+
+
+def test_sizes_are_always_errors() -> None:
+    with pytest.raises(ValidationError, match="5 ranks"):
+        plan(sweep(placement=["1x1", "1x5"]), CPU)
+    with pytest.raises(ValidationError, match="training samples"):
+        plan(sweep(batch_size=[75, 1501]), CPU)
+
+
+def test_a_base_that_cannot_run_is_an_error_that_says_so() -> None:
+    bare = replace(CPU, mpi=None)
+    with pytest.raises(MissingDependencyError, match=r"^base horovod on 1x1: "):
+        plan(sweep(engine="none", base="horovod@1"), bare)
+
+
+def test_base_node_is_a_full_node_of_this_machine() -> None:
+    planned = plan(sweep(placement="1x2", base="node"), CPU)
+    assert [str(b.placement) for b in planned.bases if b] == ["1x4"]

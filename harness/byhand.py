@@ -89,11 +89,22 @@ def _config(
     default = {"torchrun": "ddp", "inline": "none"}.get(place.launcher, "horovod")
     data.setdefault("engine", default)
     data |= {"launcher": place.launcher, "placement": str(place.size)}
-    if environ.get("OMP_NUM_THREADS", "").isdigit():
-        data.setdefault("cores_per_rank", int(environ["OMP_NUM_THREADS"]))
+    if "cores_per_rank" not in data and environ.get("OMP_NUM_THREADS", "").isdigit():
+        data["cores_per_rank"] = _threads(int(environ["OMP_NUM_THREADS"]), place)
     if data["engine"] == "horovod":
+        tuning.check_environment(environ)
         _add_horovod(data, place, environ)
     return validated(RunConfig, data, WHERE)
+
+
+def _threads(wanted: int, place: RankPlace) -> int:
+    cores = usable_cores()
+    if wanted > cores:
+        raise ConfigError(
+            f"environment: OMP_NUM_THREADS={wanted}, but {place.launcher} leaves this rank "
+            f"{cores} core(s); bind ranks to none (mpirun --bind-to none), or set it to {cores}"
+        )
+    return wanted
 
 
 def _add_horovod(data: dict[str, Any], place: RankPlace, environ: Mapping[str, str]) -> None:

@@ -17,12 +17,14 @@ import harness
 
 #: The only variables that enter a record; everything else in an environment may be a secret.
 ENVIRONMENT = re.compile(
-    r"(NCCL|HOROVOD|OMPI_MCA|UCX|OMP|MKL|OPENBLAS|CUDA)_[A-Z0-9_]+"
+    r"(NCCL|HOROVOD|UCX|OMP|MKL|OPENBLAS|CUDA)_[A-Z0-9_]+"
+    # What a user sets for Open MPI. Its mpirun sets others for its ranks: addresses, and a key.
+    r"|OMPI_MCA_(btl|pml|mtl|coll|opal|hwloc|rmaps)(_[A-Za-z0-9_]+)?"
     r"|GLOO_SOCKET_IFNAME"
     r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|NNODES|NTASKS)"
 )
 #: Allowed by the rule above, and still not to be kept.
-_SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET = re.compile(r"SECRET|TOKEN|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
 
 _PACKAGES = ("hvdscale", "torch", "tensorflow", "keras", "horovod", "mpi4py", "numpy", "pyarrow")
 

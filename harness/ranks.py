@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.detect import parse_counts
+
 
 @dataclass(frozen=True)
 class RankPlace:
@@ -35,16 +37,31 @@ _VARIABLES: tuple[tuple[str, str, str, str, str], ...] = (
         "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
     ("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+    # The number of a step's tasks, not of the job's: a batch script is no rank, and has the latter.
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
 )
 
 
 def find_place(environ: Mapping[str, str]) -> RankPlace | None:
     """Return this process's place, or None where no launcher started it."""
     for launcher, *names in _VARIABLES:
-        rank, size, local_rank, local_size = (environ.get(name, "") for name in names)
-        if rank.isdigit() and size.isdigit():
-            local = int(local_rank) if local_rank.isdigit() else 0
-            here = int(local_size) if local_size.isdigit() else 0
-            return RankPlace(launcher, int(rank), int(size), local, here)
+        numbers = [_number(environ.get(name, "")) for name in names]
+        rank, size, local_rank, local_size = numbers
+        # All three, because srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE too, and no local rank.
+        if rank is None or size is None or local_rank is None:
+            continue
+        if launcher == "srun":
+            local_size = _slurm_local_size(environ)
+        return RankPlace(launcher, rank, size, local_rank, local_size or 0)
     return None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _slurm_local_size(environ: Mapping[str, str]) -> int | None:
+    """Return the step's tasks on this node, from "2(x2),1" and the node's place in it."""
+    counts = parse_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    node = _number(environ.get("SLURM_NODEID", ""))
+    return counts[node] if node is not None and node < len(counts) else None

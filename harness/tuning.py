@@ -16,11 +16,22 @@ CYCLE_TIME = "HOROVOD_CYCLE_TIME"  # milliseconds
 FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"  # bytes
 ASYNC_COMPLETION = "HOROVOD_ENABLE_ASYNC_COMPLETION"
 
+#: Knobs that change a measurement and that a config does not have, at Horovod's own defaults.
+NOT_IN_CONFIG = {
+    "HOROVOD_AUTOTUNE": 0.0,
+    "HOROVOD_CACHE_CAPACITY": 1024.0,
+    "HOROVOD_ELASTIC": 0.0,
+    "HOROVOD_HIERARCHICAL_ALLGATHER": 0.0,
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": 0.0,
+    "HOROVOD_NUM_NCCL_STREAMS": 1.0,
+    "HOROVOD_TORUS_ALLREDUCE": 0.0,
+}
+
 
 def to_environment(tuning: HorovodTuning) -> dict[str, str]:
     """Return the variables that put ``tuning`` in force; all of them, also at their defaults."""
     return {
-        CYCLE_TIME: f"{tuning.cycle_time_ms:g}",
+        CYCLE_TIME: repr(tuning.cycle_time_ms),
         FUSION_THRESHOLD: str(round(tuning.fusion_threshold_mb * _MIB)),
         ASYNC_COMPLETION: str(int(tuning.async_completion)),
     }
@@ -34,8 +45,21 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     if FUSION_THRESHOLD in environ:
         found["fusion_threshold_mb"] = _number(environ, FUSION_THRESHOLD) / _MIB
     if ASYNC_COMPLETION in environ:
-        found["async_completion"] = bool(_number(environ, ASYNC_COMPLETION))
+        found["async_completion"] = _number(environ, ASYNC_COMPLETION) > 0  # as Horovod reads it
     return found
+
+
+def check_environment(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError where a knob of ``NOT_IN_CONFIG`` is set to something else.
+
+    Equal configs have equal ids, so they must mean equal measurements.
+    """
+    for name, default in NOT_IN_CONFIG.items():
+        if name in environ and _number(environ, name) != default:
+            raise ConfigError(
+                f"environment: {name}={environ[name]} changes what is measured, and a config has "
+                "no key for it; unset it"
+            )
 
 
 def _number(environ: Mapping[str, str], name: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from harness.engines.api import Reduced, World
 from harness.engines.torch_engine import TorchEngine, loaded_libraries
 from harness.engines.torch_step import TorchStep, nothing
 from harness.errors import LaunchError
+from harness.ranks import RankPlace, find_place
 from harness.record import BackendProof
 from workloads.api import Parts
 
@@ -77,21 +78,22 @@ class Ddp(TorchEngine):
 
     @override
     def start(self) -> World:
-        rank, size, local_rank, local_size = _place(os.environ)
-        if size != self.resolved.world_size:
+        place = _place(os.environ)
+        if place.size != self.resolved.world_size:
             raise LaunchError(
-                f"the launcher started {size} ranks, the config asks for {self.resolved.world_size}"
+                f"the launcher started {place.size} ranks, the config asks for "
+                f"{self.resolved.world_size}"
             )
-        self.prepare_device(local_rank)
+        self.prepare_device(place.local_rank)
         device = self.device if self.device.type == "cuda" else None
         dist.init_process_group(
             self.resolved.backend or "gloo",
-            rank=rank,
-            world_size=size,
+            rank=place.rank,
+            world_size=place.size,
             timeout=TIMEOUT,
             device_id=device,
         )
-        return World(rank, size, local_rank, local_size)
+        return World(place.rank, place.size, place.local_rank, place.local_size or 1)
 
     @override
     def build(self, parts: Parts, learning_rate: float) -> DdpStep:
@@ -133,17 +135,10 @@ class Ddp(TorchEngine):
         dist.destroy_process_group()
 
 
-def _place(environ: Any) -> tuple[int, int, int, int]:
-    """Return rank, size, local rank, local size from torchrun's variables, else from Slurm's."""
-    if "RANK" in environ:
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    else:
-        names = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
-    try:
-        rank, size, local_rank = (int(environ[name]) for name in names[:3])
-    except (KeyError, ValueError):
+def _place(environ: Mapping[str, str]) -> RankPlace:
+    place = find_place(environ)
+    if place is None or place.launcher not in ("torchrun", "srun"):
         raise LaunchError(
             "engine ddp found no rank in its environment: start it with torchrun or srun"
-        ) from None
-    local_size = environ.get(names[3], "")
-    return rank, size, local_rank, int(local_size) if local_size.isdigit() else 1
+        )
+    return place

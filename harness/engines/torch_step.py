@@ -15,6 +15,7 @@ from typing_extensions import override
 from harness.config.models import Execution
 from harness.engines.api import Reduced, Step
 from harness.engines.torch_clock import TorchClock
+from harness.errors import LaunchError
 from workloads.api import Parts
 
 
@@ -108,6 +109,11 @@ class TorchStep(Step):
     def _split(self, inputs: Any, targets: Any) -> list[tuple[Any, Any]]:
         if self._accumulate == 1:
             return [(inputs, targets)]
+        if len(inputs) % self._accumulate:
+            raise LaunchError(
+                f"execution.accumulate: a batch of {len(inputs)} has no {self._accumulate} equal "
+                "parts, and the mean over unequal ones is another loss"
+            )
         chunks = inputs.chunk(self._accumulate), targets.chunk(self._accumulate)
         return list(zip(*chunks, strict=True))
 

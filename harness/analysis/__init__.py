@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.analysis.collect import collect, load
+from harness.analysis.collecting import collect, load
 from harness.analysis.plots import plot_all
 from harness.analysis.scaling import Curve, Failure, Launch, Point, curves, failures
 from harness.analysis.table import render_table

@@ -116,7 +116,6 @@ _RENAMED = {"steps": "phase_steps", "step_s": "phase_step_s", "overhead": "phase
 #: launch to launch, and what matters of an environment is in the config.
 SHARED_PROVENANCE = (
     "harness.version", "python", "packages", "versions", "kernel", "cpu_model", "cores",
-    "gpu_models", "gpu_driver",
 )  # fmt: skip
 #: Reads and writes records, and is in no step.
 _UNINVOLVED = frozenset({"packages.pyarrow"})

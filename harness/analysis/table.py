@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.analysis.collect import load
+from harness.analysis.collecting import load
 from harness.analysis.facets import Facet, facets, is_base_point
 from harness.analysis.scaling import Curve, Failure, Point, curves, failures
 from harness.stats import Interval

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.analysis.collect import load
+from harness.analysis.collecting import load
 from harness.analysis.facets import Facet, facets
 from harness.analysis.scaling import Failure, curves, failures
 from harness.errors import AnalysisError, MissingDependencyError, did_you_mean

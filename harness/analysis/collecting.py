@@ -174,7 +174,9 @@ def _write(folder: Path, table: pa.Table) -> None:
 
     parquet, text = io.BytesIO(), io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_MARK: _version()}), parquet, compression="zstd")
-    csv.write_csv(table, text, csv.WriteOptions(quoting_style="needed"))
+    # The header is written here, because pyarrow would quote it whatever the style.
+    text.write((",".join(table.column_names) + "\n").encode())
+    csv.write_csv(table, text, csv.WriteOptions(include_header=False, quoting_style="needed"))
     try:
         # The CSV first: a table.parquet that is up to date then has an up-to-date CSV beside it.
         write_atomic(folder / CSV, text.getvalue())

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import provenance
+from harness.analysis import collecting, load
+from harness.analysis.collecting import collect
+from harness.analysis.frame import COLUMNS, frame, shared_provenance
+from harness.errors import AnalysisError, StoreError
+from harness.record import RunRecord
+from harness.store import Store
+from tests import factories
+
+
+def _stale(folder: Path, name: str, text: str) -> None:
+    (folder / "runs" / name).write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that ``collect`` opens, in order."""
+    opened: list[str] = []
+    true = collecting._read
+
+    def counted(store: Store, source: collecting.Source) -> dict[str, object]:
+        opened.append(source.file)
+        return true(store, source)
+
+    monkeypatch.setattr(collecting, "_read", counted)
+    return opened
+
+
+def test_a_row_has_what_its_record_says() -> None:
+    made = factories.config("horovod", 10, 75, backend="gloo")
+    record = factories.record(made, 2, node=8, throughput=1500.0, order=4, attempt=3)
+    (row,) = frame([record]).to_dict("records")
+    assert row["world_size"] == 10
+    assert (row["nodes"], row["placement"]) == (2, "8+2")
+    assert (row["rank_batch"], row["global_batch"]) == (75, 750)
+    assert (row["repeat"], row["order"], row["attempt"]) == (2, 4, 3)
+    assert row["throughput_samples_per_s"] == 1500.0
+    assert row["epoch_s"] == 500.0  # 750,000 samples
+    assert row["exposed_sync_s"] == record.phases.exposed_sync_s
+    assert row["transfer_s"] + row["wait_s"] == pytest.approx(row["exposed_sync_s"])
+    assert row["phase_step_s"] == record.phases.step_s
+    assert row["allreduce_p50_s"] == record.allreduce.latency_p50_s
+    assert row["rank_wall_min_s"] == min(record.window.rank_wall_s)
+    assert json.loads(row["config"])["backend"] == "gloo"
+
+
+def test_strong_scaling_declares_the_global_batch() -> None:
+    table = frame([factories.record(factories.config("horovod", 4, 600, scaling="strong"))])
+    assert table["batch_size"].isna().all()
+    assert table[["global_batch_size", "rank_batch", "global_batch"]].values.tolist() == [
+        [600, 150, 600]
+    ]
+
+
+def test_what_was_not_measured_is_missing_and_not_zero() -> None:
+    table = frame(
+        [factories.record(factories.config("none")), factories.failure(factories.config("none"))]
+    )
+    assert table["exposed_sync_s"].isna().all()
+    assert table["allreduce_p50_s"].isna().all()
+    assert table["throughput_samples_per_s"].isna().tolist() == [False, True]
+    assert table["status"].tolist() == ["ok", "failed"]
+    assert "SIGKILL" in table["cause"][1]
+
+
+def test_columns_and_their_types_do_not_depend_on_the_records() -> None:
+    empty, full = frame([]), frame(factories.records((1, 2), blocks=1))
+    assert list(empty.columns) == list(full.columns) == list(COLUMNS)
+    assert empty.dtypes.equals(full.dtypes)
+
+
+def test_shared_provenance_keeps_hardware_and_software_only() -> None:
+    """Of what a launch really collects, so that a renamed key is seen here."""
+    found = provenance.collect([provenance.of_rank((0,), 1)], {"torch": "2.13.0"})
+    kept = shared_provenance(found)
+    assert {"python", "kernel", "cpu_model", "cores", "harness.version", "versions.torch"} <= set(
+        kept
+    )
+    assert "packages.numpy" in kept
+    for volatile in ("hosts", "ranks", "environment", "executable", "commit", "pyarrow"):
+        assert not any(volatile in key for key in kept)
+    assert shared_provenance({}) == {}
+    assert shared_provenance({"python": None, "harness": "0.1", "packages": {}}) == {}
+
+
+def test_collect_writes_one_row_a_record_as_parquet_and_csv(tmp_path: Path) -> None:
+    records = [*factories.records((1, 2), blocks=2), factories.failure(factories.config("none"), 9)]
+    path = collect(factories.write_results(tmp_path / "s", records))
+    assert path == tmp_path / "s" / "table.parquet"
+    table = load(tmp_path / "s")
+    assert len(table) == len(records)
+    assert table["file"].is_monotonic_increasing
+    assert sorted(table["run_id"]) == sorted(record.run_id for record in records)
+    lines = (tmp_path / "s" / "table.csv").read_text().splitlines()
+    assert len(lines) == len(records) + 1
+    assert lines[0].split(",")[:4] == ["file", "file_bytes", "file_mtime_ns", "sweep"]
+
+
+def test_the_fast_way_of_reading_gives_what_the_typed_record_gives(tmp_path: Path) -> None:
+    records = factories.records((1, 16), blocks=1)
+    table = load(factories.write_results(tmp_path / "s", records))
+    typed = frame(sorted(records, key=lambda record: record.run_id))
+    assert table[list(COLUMNS)].equals(typed)
+
+
+def test_collect_reads_only_what_is_new(tmp_path: Path, reads: list[str]) -> None:
+    first = factories.records((1, 2), blocks=2)
+    folder = factories.write_results(tmp_path / "s", first)
+    collect(folder)
+    assert len(reads) == len(first)
+    before = (folder / "table.parquet").stat().st_mtime_ns
+    reads.clear()
+    collect(folder)
+    assert reads == []
+    assert (folder / "table.parquet").stat().st_mtime_ns == before
+    third = factories.record(factories.config("none", 1, 75), 7)
+    factories.write_results(folder, [third])
+    collect(folder)
+    assert reads == [f"{third.run_id}.json"]
+    assert len(load(folder)) == len(first) + 1
+
+
+def test_collect_sees_replaced_and_removed_files(tmp_path: Path, reads: list[str]) -> None:
+    made = factories.config("none")
+    folder = factories.write_results(tmp_path / "s", factories.records((1, 2), blocks=1))
+    one = factories.record(made, 0, throughput=1.0)
+    path = folder / "runs" / f"{one.run_id}.json"
+    collect(folder)
+    reads.clear()
+    factories.write_results(folder, [one])
+    os.utime(path, ns=(1, 1))
+    table = load(folder).set_index("run_id")
+    assert reads == [path.name]
+    assert table.loc[one.run_id, "throughput_samples_per_s"] == 1.0
+    path.unlink()
+    assert one.run_id not in set(load(folder)["run_id"])
+
+
+@pytest.mark.parametrize("content", [b"", b"no parquet", b"PAR1\0\0\0\0PAR1"])
+def test_a_broken_table_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    folder = factories.write_results(tmp_path / "s", factories.records((1,), blocks=1))
+    collect(folder).write_bytes(content)
+    assert len(load(folder)) == 6
+
+
+def test_a_table_of_another_version_is_made_anew(
+    tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = factories.write_results(tmp_path / "s", factories.records((1,), blocks=1))
+    collect(folder)
+    reads.clear()
+    monkeypatch.setattr(collecting, "TABLE_VERSION", collecting.TABLE_VERSION + 1)
+    collect(folder)
+    assert len(reads) == 6
+
+
+def test_a_file_that_is_no_record_is_a_row_that_says_so(tmp_path: Path) -> None:
+    record = factories.record(factories.config("none"))
+    folder = factories.write_results(tmp_path / "s", [record])
+    text = (folder / "runs" / f"{record.run_id}.json").read_text()
+    _stale(folder, "cutoff.json", text[: len(text) // 2])
+    _stale(folder, "altered.json", text.replace('"attempt": 1', '"attempt": 2'))
+    _stale(folder, "renamed.json", text)
+    _stale(folder, ".hidden.json.123.tmp", "{")
+    table = load(folder).set_index("run_id")
+    assert table["status"].to_dict() == {
+        record.run_id: "ok", "cutoff": "unreadable", "altered": "unreadable",
+        "renamed": "unreadable",
+    }  # fmt: skip
+    assert "cut off" in table.loc["cutoff", "cause"]
+    assert "wrong checksum" in table.loc["altered", "cause"]
+    assert "wrong name" in table.loc["renamed", "cause"]
+
+
+def test_a_record_of_a_newer_schema_is_refused_by_name(tmp_path: Path) -> None:
+    folder = factories.write_results(tmp_path / "s", [factories.record(factories.config("none"))])
+    _stale(folder, "new.json", json.dumps({"schema_version": 99}))
+    with pytest.raises(StoreError, match=r"new\.json: schema version 99"):
+        collect(folder)
+    assert not (folder / "table.parquet").exists()
+
+
+def test_no_results_and_no_permission_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreError, match="no results here"):
+        collect(tmp_path / "nothing")
+    folder = factories.write_results(tmp_path / "s", [factories.record(factories.config("none"))])
+
+    def refuse(path: Path, data: bytes) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(collecting, "write_atomic", refuse)
+    with pytest.raises(AnalysisError, match="cannot be written: Permission denied"):
+        collect(folder)
+
+
+def test_an_empty_sweep_has_an_empty_table(tmp_path: Path) -> None:
+    assert len(load(factories.write_results(tmp_path / "s", []))) == 0
+
+
+def test_a_record_without_provenance_still_has_a_row() -> None:
+    bare = factories.record(factories.config("none"), provenance={})
+    assert isinstance(bare, RunRecord)
+    assert frame([bare])["provenance"].tolist() == ["{}"]
+
+
+def test_collect_imports_neither_a_framework_nor_matplotlib(tmp_path: Path) -> None:
+    folder = factories.write_results(tmp_path / "s", [factories.record(factories.config("none"))])
+    heavy = "torch", "tensorflow", "horovod", "matplotlib", "scipy"
+    code = (
+        "import sys\nfrom harness.analysis import collect\n"
+        f"collect({str(folder)!r})\n"
+        f"sys.exit(','.join(set(sys.modules) & set({heavy!r})) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

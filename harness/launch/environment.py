@@ -21,7 +21,7 @@ _PINNED = {
     "HOROVOD_TORUS_ALLREDUCE": "0",
 }
 
-_CPU_OPERATIONS = {"mpi": "MPI", "mpi-host": "MPI", "gloo": "GLOO"}
+_CPU_OPERATIONS = {"mpi": "mpi", "mpi-host": "mpi", "gloo": "gloo"}
 _STALL_WARNING_S = 60  # Horovod's default
 _GLOO_TIMEOUT_S = 30  # Horovod's default
 _MIB = 1024 * 1024
@@ -74,7 +74,7 @@ def _network(launch: Launch) -> dict[str, str]:
 
 def _horovod(launch: Launch) -> dict[str, str]:
     tuning = launch.config.horovod
-    controller = (launch.resolved.controller or "").upper()
+    controller = launch.resolved.controller or ""
     # With NCCL nothing of the gradient is reduced on the CPU; what is, goes the controller's way.
     operations = _CPU_OPERATIONS.get(launch.resolved.backend or "", controller)
     warn_s, shutdown_s = stall_seconds(launch.timeout_s)

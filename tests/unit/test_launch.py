@@ -273,10 +273,10 @@ def test_horovods_knobs_are_in_the_environment() -> None:
     assert env["HOROVOD_CYCLE_TIME"] == "0.1"
     assert env["HOROVOD_FUSION_THRESHOLD"] == str(512 * 1024)
     assert env["HOROVOD_ENABLE_ASYNC_COMPLETION"] == "1"
-    assert env["HOROVOD_CPU_OPERATIONS"] == "MPI"
-    assert env["HOROVOD_CONTROLLER"] == "MPI"
-    assert command("horovodrun", "gloo-1x2").env["HOROVOD_CONTROLLER"] == "GLOO"
-    assert command("horovodrun", "gloo-1x2").env["HOROVOD_CPU_OPERATIONS"] == "GLOO"
+    assert env["HOROVOD_CPU_OPERATIONS"] == "mpi"
+    assert env["HOROVOD_CONTROLLER"] == "mpi"
+    assert command("horovodrun", "gloo-1x2").env["HOROVOD_CONTROLLER"] == "gloo"
+    assert command("horovodrun", "gloo-1x2").env["HOROVOD_CPU_OPERATIONS"] == "gloo"
 
 
 def test_other_engines_have_no_horovod_in_their_environment() -> None:

@@ -1,0 +1,121 @@
+"""The launchers really start ranks, with what was decided in the environment of each."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.config import RunConfig
+from harness.detect import Machine, Mpi, detect_machine, inspect_mpi
+from harness.launch import Command, build
+
+PROBE = Path(__file__).parent / "programs" / "launch_probe.py"
+ARGUMENTS = ("a b", "c;d", "it's", '"$HOME"', "--x=*")
+
+
+def require(*modules: str) -> None:
+    """Skip without ``modules``, or fail where ``HVDSCALE_REQUIRE`` names one of them."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            if module in os.environ.get("HVDSCALE_REQUIRE", "").split(","):
+                pytest.fail(f"{module} is required and not installed")
+            pytest.skip(f"{module} is not installed")
+
+
+def here(slots: int = 2) -> Machine:
+    return detect_machine(slots=slots)
+
+
+def point(**keys: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {"workload": "stress_strain", "batch_size": 1, "cores_per_rank": 1, **keys}
+    )
+
+
+def start(
+    config: RunConfig, machine: Machine, folder: Path, engine: str, **environment: str
+) -> list[dict[str, Any]]:
+    """Run the probe from a folder with a space in its name; return each rank's answer."""
+    place = folder / "with space"
+    place.mkdir()
+    program = str(shutil.copy(PROBE, place))
+    command: Command = build(
+        config, machine, "unused", timeout_s=60, program=(program, str(place), engine, *ARGUMENTS)
+    )
+    done = subprocess.run(
+        command.argv,
+        env={**os.environ, **command.env, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    said = f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    assert done.returncode == 0, said
+    answers = [json.loads(path.read_text()) for path in sorted(place.glob("rank-*.json"))]
+    assert [a["rank"] for a in answers] == list(range(config.world_size)), said
+    for answer in answers:
+        assert answer["size"] == config.world_size
+        assert answer["arguments"] == list(ARGUMENTS)
+        for name, value in command.env.items():
+            assert answer["environment"].get(name) == value, name
+    return answers
+
+
+def test_inline(tmp_path: Path) -> None:
+    answers = start(point(engine="none"), here(), tmp_path, "none")
+    assert answers[0]["environment"]["OMP_NUM_THREADS"] == "1"
+
+
+# horovodrun must find its mpirun also where the environment is not activated.
+BARE_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "backend"), [("mpirun", "mpi"), ("horovodrun", "mpi"), ("horovodrun", "gloo")]
+)
+def test_horovod(tmp_path: Path, launcher: str, backend: str) -> None:
+    require("torch", "horovod")
+    machine = here()
+    if backend == "mpi" and machine.mpi is None:
+        pytest.skip("no MPI is installed")
+    config = point(placement="1x2", launcher=launcher, backend=backend)
+    answers = start(config, machine, tmp_path, "horovod", PATH=BARE_PATH)
+    for answer in answers:
+        assert answer["sum"] == 3.0
+        assert (answer["mpi"], answer["gloo"]) == (backend == "mpi", backend == "gloo")
+        assert answer["cores"] == sorted(os.sched_getaffinity(0))  # a launcher binds nothing
+
+
+def test_torchrun(tmp_path: Path) -> None:
+    require("torch")
+    answers = start(point(engine="ddp", placement="1x2"), here(), tmp_path, "ddp")
+    assert [answer["sum"] for answer in answers] == [3.0, 3.0]
+    assert {answer["environment"]["LOCAL_RANK"] for answer in answers} == {"0", "1"}
+
+
+def mpis() -> list[Mpi]:
+    """Return this machine's MPI and those named in HVDSCALE_TEST_MPIRUNS (paths, with colons)."""
+    named = filter(None, os.environ.get("HVDSCALE_TEST_MPIRUNS", "").split(":"))
+    found = [inspect_mpi(Path(path), "system", Path(path).parents[1]) for path in named]
+    return [mpi for mpi in (here().mpi, *found) if mpi is not None]
+
+
+@pytest.mark.parametrize("mpi", mpis(), ids=lambda mpi: f"{mpi.flavour}-{mpi.version}")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_mpi_takes_its_syntax_also_for_more_ranks_than_cores(
+    tmp_path: Path, mpi: Mpi, ranks: int
+) -> None:
+    host = here(slots=4).hosts[0]
+    machine = replace(here(), mpi=mpi, hosts=(replace(host, cores=2),))
+    config = point(placement=f"1x{ranks}", launcher="mpirun", backend="mpi")
+    answers = start(config, machine, tmp_path, "plain")
+    assert len(answers) == ranks

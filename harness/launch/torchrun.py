@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from harness.errors import ValidationError
 from harness.launch.api import Command, Launch
 from harness.launch.environment import rank_environment
@@ -22,5 +24,7 @@ def command(launch: Launch) -> Command:
     argv.append(f"--nproc-per-node={launch.resolved.world_size}")
     # A rendezvous of its own on a free port, reached by an address that needs no name service.
     argv += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    argv.append("--max-restarts=0")
+    # Its reports of failed ranks go beside the launch's own; by default each launch leaves a folder
+    # under /tmp.
+    argv += ["--max-restarts=0", f"--log-dir={Path(launch.run_file).parent / 'torchrun'}"]
     return Command((*argv, *launch.program), rank_environment(launch))

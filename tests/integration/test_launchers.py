@@ -48,7 +48,11 @@ def start(
     place.mkdir()
     program = str(shutil.copy(PROBE, place))
     command: Command = build(
-        config, machine, "unused", timeout_s=60, program=(program, str(place), engine, *ARGUMENTS)
+        config,
+        machine,
+        str(place / "run.json"),
+        timeout_s=60,
+        program=(program, str(place), engine, *ARGUMENTS),
     )
     done = subprocess.run(
         command.argv,
@@ -95,9 +99,11 @@ def test_horovod(tmp_path: Path, launcher: str, backend: str) -> None:
         assert answer["cores"] == sorted(os.sched_getaffinity(0))  # a launcher binds nothing
 
 
-def test_torchrun(tmp_path: Path) -> None:
+def test_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require("torch")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     answers = start(point(engine="ddp", placement="1x2"), here(), tmp_path, "ddp")
+    assert not list(tmp_path.glob("torchelastic*"))
     assert [answer["sum"] for answer in answers] == [3.0, 3.0]
     assert {answer["environment"]["LOCAL_RANK"] for answer in answers} == {"0", "1"}
 

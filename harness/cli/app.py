@@ -76,7 +76,7 @@ def validate(
 
 @app.command(name="ls")
 def list_results(
-    results: Annotated[Path, typer.Argument(metavar="[RESULTS]")] = RESULTS,
+    results: Annotated[Path, typer.Argument(metavar="RESULTS")] = RESULTS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """List sweeps and the state of their points; RESULTS is all results, or one sweep's folder."""
@@ -115,7 +115,7 @@ def plot(
 
 @app.command()
 def bench(
-    workload: Annotated[str | None, typer.Argument(metavar="[WORKLOAD]")] = None,
+    workload: Annotated[str | None, typer.Argument(metavar="WORKLOAD")] = None,
     run_file: Annotated[
         Path | None,
         typer.Option("--run", metavar="FILE", help="A launch's run.json; the sweep writes it."),

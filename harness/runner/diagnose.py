@@ -34,6 +34,7 @@ _EXIT_CODE = re.compile(
     r"|rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (\d+)"  # torchrun
     r"|Process (\d+) exit with status code (\d+)"  # horovodrun's workers
 )
+_LEFT_EARLY = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ROOT_CAUSE = "Root Cause (first observed failure)"  # torchrun: what follows is the first failure
 
 #: Known trouble, most telling first; looked for in every log.
@@ -75,7 +76,7 @@ def diagnose(ending: Ending, logs: Logs, timeout_s: float, world_size: int) -> V
     if any(STALL_SHUTDOWN in line for line in everything):
         return Verdict("stalled", _stalled(everything))
     if ending.timed_out:
-        return Verdict("timeout", _timed_out(logs, timeout_s, world_size, everything))
+        return Verdict("timeout", _timed_out(ending, logs, timeout_s, world_size, everything))
     found = _from_memory(ending) or _from_ranks(logs) or _from_patterns(everything)
     cause = found or _from_launcher(logs) or _from_exit(ending, logs, world_size)
     if ending.survivors:
@@ -96,8 +97,13 @@ def _stalled(lines: Iterable[str]) -> str:
     return f"Horovod ended it: some ranks waited too long for the others{who}"
 
 
-def _timed_out(logs: Logs, timeout_s: float, world_size: int, lines: list[str]) -> str:
+def _timed_out(
+    ending: Ending, logs: Logs, timeout_s: float, world_size: int, lines: list[str]
+) -> str:
     cause = f"not done after {timeout_s:g} s (measure.timeout_s)"
+    if ending.stopped:
+        pids = ", ".join(map(str, ending.stopped))
+        return f"{cause}; process {pids} was stopped (SIGSTOP, or a debugger)"
     absent = sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
     missing = sorted({int(m[1]) for line in lines if (m := _MISSING_RANKS.match(line))})
     if missing and any(_STALL_WAIT.search(line) for line in lines):
@@ -164,6 +170,8 @@ def _fatal(logs: Logs) -> tuple[str, int] | None:
 
 
 def _from_launcher(logs: Logs) -> str | None:
+    if match := _LEFT_EARLY.search(" ".join(logs.launcher)):  # Open MPI breaks its lines anywhere
+        return f"rank {match[1]} left before its time, without finishing MPI"
     fatal = _fatal(logs)
     if fatal is not None:
         rank, code = fatal

@@ -28,6 +28,7 @@ class Ending:
     interrupted: bool = False
     start_error: str = ""  # the launcher could not be started at all
     survivors: tuple[int, ...] = ()  # pids that even SIGKILL did not end
+    stopped: tuple[int, ...] = ()  # pids that were stopped when the time was up
     out_of_memory: int = 0  # processes that the kernel ended for memory meanwhile, in our cgroup
 
 
@@ -108,7 +109,7 @@ def run_launch(
     guard.begin(launch_id)  # before the start: there is no moment in which nobody knows of it
     marked = {**os.environ, **env, processes.MARKER: launch_id}
     process: subprocess.Popen[bytes] | None = None
-    problem = ""
+    problem, timed_out = "", False
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -122,10 +123,11 @@ def run_launch(
         guard.begin(launch_id, process.pid)
         timed_out = _wait(process, timeout_s, interrupts)
     except OSError as error:
-        problem, timed_out = f"{argv[0]}: {error.strerror or error}", False
+        problem = f"{argv[0]}: {error.strerror or error}"
     finally:
         code = process.poll() if process is not None else None
         session = process.pid if process is not None else None
+        live = processes.launch_processes(launch_id, session) if timed_out else []
         left = processes.end_launch(launch_id, session, hurry=lambda: interrupts.hurry)
         if process is not None and not any(p.pid == process.pid for p in left):
             process.wait()
@@ -137,6 +139,7 @@ def run_launch(
         interrupted=interrupts.asked and code is None,
         start_error=problem,
         survivors=tuple(p.pid for p in left),
+        stopped=tuple(p.pid for p in live if p.state == "T"),
         out_of_memory=max(0, _oom_kills() - killed_before),
     )
 

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-TAIL_LINES = 20
+TAIL_LINES = 20  # kept in a record
+_READ_LINES = 200  # looked at for the cause: Open MPI's message alone has 25
 _TAIL_BYTES = 64 * 1024
 _LINE_CHARS = 500
 _RANK_LOG = re.compile(r"rank-(\d{1,7})\.log")
@@ -30,7 +31,11 @@ class Logs:
 
     def rank_tails(self) -> dict[str, tuple[str, ...]]:
         """Return the last lines by rank, as a record holds them."""
-        return {str(log.rank): log.tail for log in self.ranks}
+        return {str(log.rank): log.tail[-TAIL_LINES:] for log in self.ranks}
+
+    def launcher_tail(self) -> tuple[str, ...]:
+        """Return the launcher's last lines, as a record holds them."""
+        return self.launcher[-TAIL_LINES:]
 
 
 def read_logs(folder: Path) -> Logs:
@@ -45,8 +50,11 @@ def read_logs(folder: Path) -> Logs:
     )
 
 
-def read_tail(path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
-    """Return the last lines of a file that may hold anything: long lines cut, controls escaped."""
+def read_tail(path: Path, lines: int = _READ_LINES) -> tuple[str, ...]:
+    """Return the last lines of a file that may hold anything: long lines cut, controls escaped.
+
+    A file that is not there has none.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

@@ -134,7 +134,7 @@ def _error(verdict: Verdict, ending: Ending, logs: Logs) -> RunError:
         cause=verdict.cause,
         exit_code=ending.exit_code,
         rank_tails=logs.rank_tails(),
-        launcher_tail=logs.launcher,
+        launcher_tail=logs.launcher_tail(),
     )
 
 

@@ -37,6 +37,13 @@ thus causing the job to be terminated. The first process to do so was:
    Process name: [prterun-vm-11296@1,1]
    Exit code:    3
 --------------------------------------------------------------------------"""
+OPEN_MPI_LEFT = (
+    """\
+prterun has exited due to process rank 1 with PID 22957 on node vm exiting
+improperly. There are three reasons this could occur:
+"""
+    + "1. this process did not call init before exiting\n" * 20
+)
 HOROVODRUN_EXIT = """\
     raise RuntimeError('Horovod detected that one or more processes exited with non-zero '
 RuntimeError: Horovod detected that one or more processes exited with non-zero status, thus \
@@ -106,6 +113,7 @@ def cause(found: Logs, ending: Ending | None = None, n: int = 2) -> str:
         (OPEN_MPI_SIGNAL, KILLED),
         (OPEN_MPI_4_SIGNAL, "rank 3 ended with signal SIGSEGV: a crash in native code"),
         (OPEN_MPI_EXIT, "rank 1 ended with exit code 3"),
+        (OPEN_MPI_LEFT, "rank 1 left before its time, without finishing MPI"),
         (HOROVODRUN_EXIT, KILLED),
         (TORCHRUN_SIGNAL, KILLED),
         (TORCHRUN_EXIT, "rank 1 ended with exit code 3"),
@@ -188,6 +196,13 @@ class TestTime:
             "not done after 120 s (measure.timeout_s); Horovod was waiting for rank 1, 3"
         )
 
+    def test_a_stopped_process_is_named(self) -> None:
+        ending = Ending(None, 120.0, timed_out=True, stopped=(77,))
+        assert diagnose(ending, logs("", r0="", r1=""), 120.0, 2).cause == (
+            "not done after 120 s (measure.timeout_s); process 77 was stopped "
+            "(SIGSTOP, or a debugger)"
+        )
+
     def test_an_interrupt_is_no_failure(self) -> None:
         ending = Ending(None, 1.0, interrupted=True)
         assert diagnose(ending, logs("x"), 120.0, 2).status == "cancelled"
@@ -217,12 +232,21 @@ class TestLogs:
     def test_a_tail_is_the_last_lines_of_a_long_file(self, tmp_path: Path) -> None:
         path = tmp_path / "rank-0.log"
         path.write_text("".join(f"line {n}\n" for n in range(100_000)) + "\n\n")
-        assert read_tail(path) == tuple(f"line {n}" for n in range(99_980, 100_000))
+        assert read_tail(path) == tuple(f"line {n}" for n in range(99_800, 100_000))
 
     def test_a_progress_bar_leaves_its_last_state(self, tmp_path: Path) -> None:
         path = tmp_path / "x"
         path.write_bytes(b"10%\r50%\r100%\r\nnext\r\n")
         assert read_tail(path) == ("100%", "next")
+
+    def test_a_record_gets_twenty_lines(self, tmp_path: Path) -> None:
+        for name in ("rank-0.log", "launcher.log"):
+            (tmp_path / name).write_text("".join(f"line {n}\n" for n in range(100)))
+        found = read_logs(tmp_path)
+        last = tuple(f"line {n}" for n in range(80, 100))
+        assert found.rank_tails() == {"0": last}
+        assert found.launcher_tail() == last
+        assert len(found.launcher) == 100
 
     def test_ranks_are_in_numeric_order(self, tmp_path: Path) -> None:
         for rank in (10, 2, 0):

@@ -35,6 +35,8 @@ def check_window(
             "gradients were not synchronised"
         )
     if not gradient_allreduce:
+        if len(windows) > 1:
+            raise LaunchError(f"{len(windows)} ranks trained, and the engine did no all-reduce")
         return
     for rank, window in enumerate(windows):
         wanted = gradient_bytes * len(window.step_s)

@@ -1,0 +1,82 @@
+"""Which samples a rank trains on: the global batches do not depend on how many ranks share them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.feed.shard import Shard, epoch_permutation
+
+
+def batches(samples: int, batch: int, ranks: int, seed: int, steps: int) -> list[list[np.ndarray]]:
+    """Return the batch of each rank in each step: [step][rank]."""
+    shards = [Shard(samples, batch, rank, ranks, seed) for rank in range(ranks)]
+    return [[shard.next() for shard in shards] for _ in range(steps)]
+
+
+def test_rank_r_takes_its_part_of_the_permutation() -> None:
+    order = epoch_permutation(100, seed=5, epoch=0)
+    for k, of_ranks in enumerate(batches(100, batch=7, ranks=3, seed=5, steps=4)):
+        for rank, found in enumerate(of_ranks):
+            start = k * 7 * 3 + rank * 7
+            np.testing.assert_array_equal(found, order[start : start + 7])
+
+
+@given(
+    batch=st.integers(1, 6),
+    ranks=st.integers(1, 5),
+    spare=st.integers(0, 40),
+    seed=st.integers(0, 10**12),
+)
+def test_an_epoch_has_each_sample_at_most_once(
+    batch: int, ranks: int, spare: int, seed: int
+) -> None:
+    samples = batch * ranks + spare
+    steps = Shard(samples, batch, 0, ranks, seed).steps_per_epoch
+    assert steps == samples // (batch * ranks)
+    seen = np.concatenate(np.concatenate(batches(samples, batch, ranks, seed, steps)))
+    assert len(seen) == steps * batch * ranks
+    assert len(np.unique(seen)) == len(seen)
+    assert seen.min() >= 0
+    assert seen.max() < samples
+
+
+@given(seed=st.integers(0, 1000), spare=st.integers(0, 11))
+def test_the_global_batch_is_the_same_for_every_number_of_ranks(seed: int, spare: int) -> None:
+    samples, whole = 36 + spare, 12
+    steps = 2 * (samples // whole) + 1  # into the third epoch
+    alone = [np.concatenate(step) for step in batches(samples, whole, 1, seed, steps)]
+    for ranks in (2, 3, 4, 6, 12):
+        shared = batches(samples, whole // ranks, ranks, seed, steps)
+        for one, of_ranks in zip(alone, shared, strict=True):
+            np.testing.assert_array_equal(np.concatenate(of_ranks), one)
+
+
+def test_what_fills_no_global_batch_is_left_out_and_comes_in_another_epoch() -> None:
+    """10 samples in batches of 2 x 2: two are left out in each epoch, and not always the same."""
+    steps = batches(10, batch=2, ranks=2, seed=1, steps=2 * 20)
+    epochs = [set(np.concatenate(np.concatenate(steps[i : i + 2]))) for i in range(0, 40, 2)]
+    assert all(len(epoch) == 8 for epoch in epochs)
+    assert set.union(*epochs) == set(range(10))
+
+
+def test_epochs_are_shuffled_anew_and_seeds_differ() -> None:
+    first, second = epoch_permutation(50, 1, 0), epoch_permutation(50, 1, 1)
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first.tolist() != second.tolist()
+    assert first.tolist() != epoch_permutation(50, 2, 0).tolist()
+    steps = batches(50, batch=25, ranks=1, seed=1, steps=4)
+    np.testing.assert_array_equal(np.concatenate(np.concatenate(steps[2:])), second)
+
+
+def test_the_order_is_the_same_on_every_machine() -> None:
+    """Philox and ``Generator.permutation`` are stable; a change would part old from new runs."""
+    assert epoch_permutation(10, seed=1, epoch=0).tolist() == [6, 0, 7, 9, 4, 1, 8, 5, 2, 3]
+
+
+def test_a_global_batch_larger_than_the_data_is_refused() -> None:
+    Shard(12, batch=4, rank=0, world_size=3, seed=1)
+    with pytest.raises(ValueError, match="a global batch of 12 from 11 samples"):
+        Shard(11, batch=4, rank=0, world_size=3, seed=1)

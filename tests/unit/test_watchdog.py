@@ -1,0 +1,110 @@
+"""A rank ends itself when its runner is gone, or when its time is long over: real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness import watchdog
+
+ROOT = Path(__file__).parents[2]
+
+#: A rank that would run for a minute: ``start`` with quick periods, then say its pid and sleep.
+RANK = """
+import os, sys, time
+from harness import watchdog
+watchdog.PERIOD_S, watchdog.GRACE_S = 0.05, 0.0
+watchdog.start(float(sys.argv[1]))
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+#: A runner that starts a rank through a launcher of its own, tells the exit code, and lingers.
+RUNNER = """
+import os, subprocess, sys, time
+os.environ["HVDSCALE_RUNNER_PID"] = str(os.getpid())
+rank = [sys.executable, "-c", sys.argv[1], "60"]
+launcher = "import subprocess, sys; sys.exit(print(subprocess.call(sys.argv[1:]), flush=True))"
+subprocess.Popen([sys.executable, "-c", launcher, *rank], stderr=subprocess.DEVNULL)
+time.sleep(60)
+"""
+
+
+def start(*argv: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", *argv],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_runner_dies_and_the_rank_ends_with_124() -> None:
+    runner = start(RUNNER, RANK)
+    assert runner.stdout is not None
+    rank = int(runner.stdout.readline())
+    os.kill(rank, 0)  # it runs
+    # SIGKILL, and nobody waits for it yet: a zombie is gone, too.
+    runner.send_signal(signal.SIGKILL)
+    try:
+        assert runner.stdout.readline().strip() == str(watchdog.EXIT_CODE)
+    finally:
+        runner.communicate(timeout=10)
+
+
+def test_the_deadline_ends_the_rank() -> None:
+    rank = start(RANK, "0.3")
+    _, said = rank.communicate(timeout=30)
+    assert rank.returncode == watchdog.EXIT_CODE == 124
+    assert said == "hvdscale: the launch's time limit is over; this rank ends\n"
+
+
+def test_it_ends_a_rank_whose_main_thread_is_stuck() -> None:
+    stuck = RANK.replace("time.sleep(60)", "import threading; threading.Event().wait()")
+    rank = start(stuck, "0.3")
+    rank.communicate(timeout=30)
+    assert rank.returncode == 124
+
+
+def test_a_runner_that_lives_is_no_reason() -> None:
+    rank = start(RANK, "60", **{watchdog.RUNNER_PID: str(os.getpid())})
+    try:
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        time.sleep(0.5)
+        assert rank.poll() is None
+    finally:
+        rank.kill()
+        rank.communicate()
+
+
+def test_a_stranger_with_the_runners_number_is_not_watched() -> None:
+    """On another node the number is somebody else's, and its end means nothing."""
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    rank = start(RANK, "60", **{watchdog.RUNNER_PID: str(stranger.pid)})
+    try:
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        stranger.kill()
+        stranger.wait()
+        time.sleep(0.5)
+        assert rank.poll() is None
+    finally:
+        for process in (stranger, rank):
+            process.kill()
+            process.wait()
+        rank.communicate()
+
+
+def test_a_reused_pid_is_no_match() -> None:
+    own = watchdog._start_time(os.getpid())
+    assert own is not None
+    assert own == watchdog._start_time(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert watchdog._start_time(child.pid) not in (None, own)
+        child.kill()
+    assert watchdog._start_time(child.pid) is None

@@ -56,6 +56,9 @@ def _is_said(key: str, one: Mapping[str, str], others: Sequence[Mapping[str, str
         if "backend" not in one:
             return True
         others = [other for other in others if "backend" in other]
+    if key.startswith("horovod."):
+        # Curves of other engines have no tuning, which is not another tuning.
+        others = [other for other in others if key in other]
     return len({other.get(key) for other in others}) > 1
 
 

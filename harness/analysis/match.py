@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from harness.config import Base
+from harness.config import Base, RunConfig
 from harness.errors import AnalysisError
 
 _DEFAULT_ENGINE = "horovod"
@@ -67,8 +67,9 @@ def is_base_of(base: str, point: str) -> bool:
 
     The device counts are not looked at. Equal: workload, scaling, declared batch, data, execution,
     learning rate, cores, seed, measure. With the same engine also backend, launcher and tuning.
-    With another engine the base has a launcher of its own; its backend is the point's where both
-    have one (DDP has no MPI: there it is Gloo), and Horovod's tuning is unknown to a DDP point.
+    With another engine the base has a launcher of its own (see ``own_launcher``); its backend is
+    the point's where both have one (DDP has no MPI: there it is Gloo), and Horovod's tuning is
+    unknown to a DDP point.
     """
     mine, other = parsed(base), parsed(point)
     keys = (set(mine) | set(other)) - set(_FREE)
@@ -85,15 +86,26 @@ def is_base_of(base: str, point: str) -> bool:
 
 
 def flat(config: str) -> dict[str, str]:
-    """Return a config as flat text: ``{"horovod.cycle_time_ms": "0.1", ...}``."""
+    """Return a config as flat text with its defaults: ``{"horovod.cycle_time_ms": "1", ...}``.
+
+    Without what has no value, and without Horovod's tuning where Horovod is not the engine.
+    """
     found: dict[str, str] = {}
 
     def walk(data: Mapping[str, Any], prefix: str) -> None:
         for key, value in data.items():
             if isinstance(value, Mapping):
                 walk(value, f"{prefix}{key}.")
-            else:
-                found[f"{prefix}{key}"] = str(value)
+            elif value is not None:
+                found[f"{prefix}{key}"] = f"{value:g}" if isinstance(value, float) else str(value)
 
-    walk(parsed(config), "")
+    whole = RunConfig.model_validate_json(config).model_dump(mode="json")
+    if whole["engine"] != "horovod":
+        del whole["horovod"]
+    walk(whole, "")
     return found
+
+
+def own_launcher(config: str) -> bool:
+    """Say whether a config leaves its launcher open, as ``expand`` has a base of another engine."""
+    return parsed(config).get("launcher") is None

@@ -17,7 +17,7 @@ from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis.labels import label_curves
-from harness.analysis.match import DEFAULT_BASE, BaseName, curve_key, is_base_of
+from harness.analysis.match import DEFAULT_BASE, BaseName, curve_key, is_base_of, own_launcher
 from harness.analysis.unlike import refuse_unlike
 from harness.errors import AnalysisError
 from harness.stats import (
@@ -173,9 +173,12 @@ class _Bases:
         Configs that fit may differ in how their placement is written and in nothing else: a point
         without Horovod cannot tell which of two tunings of Horovod should be its base.
         """
-        fitting = [c for c in self._by_config if is_base_of(c, rows[0]["config"])]
+        point = rows[0]["config"]
+        fitting = [c for c in self._by_config if is_base_of(c, point)]
         if not fitting:
             return [], f"no launch is its base {self.name}"
+        # A plain step that was asked for under srun is a point, and not the base of the others.
+        fitting = [c for c in fitting if own_launcher(c)] or fitting
         if len({curve_key(config) for config in fitting}) > 1:
             return [], f"{len(fitting)} configs of {self.name} could be its base"
         blocks = {_block(row) for row in rows}

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import stats
@@ -146,7 +146,9 @@ def test_scaling_an_interval_scales_everything_but_its_relative_width() -> None:
     found = geometric_interval(blocks(1.0, 1.1, 1.2))
     half = found.scaled(0.5)
     assert (half.estimate, half.low, half.high) == (
-        found.estimate / 2, found.low / 2, found.high / 2,
+        found.estimate / 2,
+        found.low / 2,
+        found.high / 2,
     )
     assert half.relative_half_width == pytest.approx(found.relative_half_width)
     with pytest.raises(ValueError, match="positive"):
@@ -174,6 +176,7 @@ def test_no_values_is_an_error_and_a_level_is_a_probability() -> None:
         mean_interval(blocks(1.0, 2.0), level=95)
 
 
+@settings(deadline=None)
 @given(st.lists(finite, min_size=2, max_size=8), st.randoms())
 def test_the_order_of_records_changes_nothing(values: list[float], random) -> None:
     items = list(blocks(*values).items())
@@ -182,6 +185,7 @@ def test_the_order_of_records_changes_nothing(values: list[float], random) -> No
     assert mean_interval(dict(items)) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(positive, min_size=1, max_size=6))
 def test_a_point_against_itself_is_exactly_one(values: list[float]) -> None:
     found = log_mean_interval(paired_log_ratios(blocks(*values), blocks(*values)))
@@ -189,6 +193,7 @@ def test_a_point_against_itself_is_exactly_one(values: list[float]) -> None:
     assert (found.low, found.high) == ((1.0, 1.0) if len(values) > 1 else (None, None))
 
 
+@settings(deadline=None)
 @given(st.lists(finite, min_size=2, max_size=8))
 def test_an_interval_holds_its_estimate_and_widens_with_the_level(values: list[float]) -> None:
     narrow, wide = mean_interval(blocks(*values), 0.8), mean_interval(blocks(*values), 0.99)

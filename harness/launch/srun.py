@@ -40,8 +40,9 @@ def _layout(launch: Launch) -> list[str]:
     hosts, placement = launch.resolved.hosts, launch.resolved.placement
     if launch.even:
         return [f"--nodelist={','.join(hosts)}", f"--ntasks-per-node={placement[0]}"]
-    # The arbitrary distribution takes the tasks in the order of the list, with repetitions.
-    names = [f"{host}*{ranks}" for host, ranks in zip(hosts, placement, strict=True)]
+    # The arbitrary distribution starts one task for each name, in the order of the list. Repeated
+    # names are understood by all versions, "n1*8" by 22.05 not.
+    names = [host for host, ranks in zip(hosts, placement, strict=True) for _ in range(ranks)]
     return [f"--nodelist={','.join(names)}", "--distribution=arbitrary"]
 
 

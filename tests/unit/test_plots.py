@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.analysis import plot_all
+from harness.analysis.facets import facets
+from harness.analysis.frame import frame
+from harness.analysis.plots.epoch import epoch_time
+from harness.analysis.plots.series import Plot, kind_colours
+from harness.analysis.plots.speedup import efficiency, speedup
+from harness.analysis.plots.style import OKABE_ITO, WIDTH_IN, figure_bytes, style
+from harness.analysis.plots.sync import exposed_sync
+from harness.analysis.scaling import curves
+from harness.errors import AnalysisError
+from harness.record import RunRecord
+from tests import factories
+from tests.factories import config, failure, record
+from tests.unit.test_table import check_golden
+
+FIGURES = {"speedup": speedup, "efficiency": efficiency, "exposed_sync": exposed_sync,
+           "epoch_time": epoch_time}  # fmt: skip
+
+
+def _draw(name: str, records: Sequence[RunRecord]) -> Plot | None:
+    (facet,) = facets(curves(frame(records)))
+    with style():
+        return FIGURES[name](facet, ())
+
+
+def _svg(plot: Plot) -> str:
+    with style():
+        return figure_bytes(plot.figure, "svg").decode()
+
+
+def _texts(plot: Plot) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]+)</text>", _svg(plot))
+
+
+@pytest.fixture(scope="module")
+def sweep() -> list[RunRecord]:
+    return factories.records((1, 2, 16), blocks=3)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_numbers_behind_a_figure(name: str, sweep: list[RunRecord]) -> None:
+    check_golden(f"{name}.csv", _draw(name, sweep).csv_text())
+
+
+def test_a_csv_holds_every_launch_beside_the_points(sweep: list[RunRecord]) -> None:
+    rows = list(csv.DictReader(_draw("speedup", sweep).csv_text().splitlines()))
+    launches = [row for row in rows if row["row"] == "launch"]
+    assert len(launches) == len(sweep)
+    assert {row["run_id"] for row in launches} == {one.run_id for one in sweep}
+    point = next(row for row in rows if row["curve"] == "mpi, batch 75" and row["devices"] == "16")
+    assert float(point["efficiency"]) == pytest.approx(float(point["speedup"]) / 16)
+    assert float(point["speedup_low"]) < float(point["speedup"]) < float(point["speedup_high"])
+
+
+def test_a_figure_says_scaling_base_and_what_its_intervals_rest_on(
+    sweep: list[RunRecord],
+) -> None:
+    texts = _texts(_draw("speedup", sweep))
+    said = " ".join(texts)
+    for part in (
+        "stress_strain (torch), weak scaling, CPU, batch a rank constant", "base none@1",
+        "95 % intervals: t, 3 blocks of one allocation", "samples/s", "speedup S", "devices N",
+        "mpi, batch 700 (slope ", "ideal", "2 nodes →",
+    ):  # fmt: skip
+        assert part in said
+    # Device counts are ticks written as integers, in both panels.
+    assert min(texts.count(tick) for tick in ("16", "2", "1")) >= 2
+
+
+def test_the_node_boundary_lies_where_a_node_is_added(sweep: list[RunRecord]) -> None:
+    lines = [
+        line.get_xdata()[0]
+        for line in _draw("efficiency", sweep).figure.axes[0].get_lines()
+        if len(line.get_xdata()) == 2 and line.get_xdata()[0] == line.get_xdata()[1]
+    ]
+    assert pytest.approx((2 * 16) ** 0.5) in lines  # between the counts on one node and on two
+
+
+def test_the_ideal_line_is_one_device_a_speedup_of_one(sweep: list[RunRecord]) -> None:
+    ax = _draw("speedup", sweep).figure.axes[0]
+    ideal = [line for line in ax.get_lines() if line.get_color() == "#222222"]
+    assert len(ideal) == 1
+    assert list(ideal[0].get_xdata()) == pytest.approx(list(ideal[0].get_ydata()))
+
+
+def test_every_launch_is_drawn_faintly(sweep: list[RunRecord]) -> None:
+    ax = _draw("efficiency", sweep).figure.axes[0]
+    faint = [len(line.get_xdata()) for line in ax.get_lines() if line.get_alpha()]
+    assert sum(faint) == sum(one.config.engine == "horovod" for one in sweep)
+
+
+def test_wait_is_the_area_between_transfer_and_exposed_sync(sweep: list[RunRecord]) -> None:
+    plot = _draw("exposed_sync", sweep)
+    assert [ax.get_ylabel() for ax in plot.figure.axes] == [
+        "ms a step, batch 75", "ms a step, batch 700",
+    ]  # fmt: skip
+    points = [row for row in plot.rows if row["row"] == "point"]
+    assert {row["devices"] for row in points} == {2, 16}  # one device synchronises nothing
+    for row in points:
+        assert row["transfer_s"] + row["wait_s"] == pytest.approx(row["exposed_sync_s"])
+
+
+def test_one_block_draws_no_interval_and_says_so() -> None:
+    plot = _draw("speedup", factories.records((1, 2), ("mpi",), (75,), blocks=1))
+    assert "one block: no interval" in _texts(plot)
+    assert all(row.get("speedup_low") is None for row in plot.rows)
+
+
+def test_without_a_base_there_is_the_throughput_and_no_efficiency() -> None:
+    records = factories.records((1, 2), ("mpi",), (75,), blocks=2, base=None)
+    plot = _draw("speedup", records)
+    assert [ax.get_ylabel() for ax in plot.figure.axes] == ["samples/s"]
+    assert "no speedup: no launch is its base none@1" in " ".join(_texts(plot))
+    assert _draw("efficiency", records) is None
+
+
+def test_bases_alone_have_no_speedup_but_an_epoch_time() -> None:
+    records = [record(config("none", 1, k), i) for k in (75, 700, 5000) for i in range(3)]
+    assert _draw("speedup", records) is None
+    assert _draw("efficiency", records) is None
+    assert _draw("exposed_sync", records) is None
+    line = next(row for row in _draw("epoch_time", records).rows if row["batch"] == 5000)
+    assert line["epoch_s"] == pytest.approx(750_000 / (5000 / (0.5e-3 + 5000 * 2e-6)))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_single_point_is_drawn(name: str) -> None:
+    plot = _draw(name, factories.records((4,), ("mpi",), (75,), blocks=2))
+    assert figure_bytes(plot.figure, "png").startswith(b"\x89PNG")
+    assert plot.figure.get_figwidth() == WIDTH_IN
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_many_curves_are_drawn(name: str) -> None:
+    """More curves than colours, markers and dashes; nothing runs out."""
+    records = factories.records((1, 2, 3), ("mpi", "gloo"), tuple(range(10, 60, 10)), blocks=1)
+    assert "gloo" in _svg(_draw(name, records))
+
+
+def test_equal_records_give_equal_bytes_in_any_order(sweep: list[RunRecord]) -> None:
+    one, two = _draw("speedup", sweep), _draw("speedup", sweep[::-1])
+    assert _svg(one) == _svg(two)
+    assert "<dc:date>" not in _svg(_draw("speedup", sweep))
+
+
+def test_colours_are_those_of_the_backend_or_tell_curves_apart() -> None:
+    plain = curves(frame(factories.records((2,), ("mpi", "gloo"), (75,), blocks=1)))
+    assert kind_colours(plain) == {"none": "#000000", "gloo": "#009E73", "mpi": "#D55E00"}
+    cycles = [
+        record(config("horovod", 2, backend="mpi", horovod={"cycle_time_ms": c})) for c in (1, 5)
+    ]
+    found = kind_colours(curves(frame(cycles)))
+    assert len(set(found.values())) == 2
+    assert set(found.values()) <= set(OKABE_ITO)
+
+
+def test_plot_all_writes_stable_names(tmp_path: Path) -> None:
+    records = [*factories.records((1, 2), ("mpi",), (75,), 2), failure(config("none", 1, 700))]
+    folder = factories.write_results(tmp_path / "s", records)
+    written = plot_all(folder, tmp_path / "out")
+    assert [path.name for path in written] == [
+        f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg", "csv")
+    ]
+    assert sorted(tmp_path.joinpath("out").iterdir()) == sorted(written)
+    assert "1 launch failed and is not drawn" in (tmp_path / "out" / "speedup.svg").read_text()
+    before = {path: path.read_bytes() for path in written}
+    assert {path: path.read_bytes() for path in plot_all(folder, tmp_path / "out")} == before
+
+
+def test_weak_and_strong_are_figures_of_their_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = [
+        *factories.records((1,), ("mpi",), (75,), blocks=1),
+        *factories.records((1,), ("mpi",), (600,), blocks=1, scaling="strong"),
+    ]
+    folder = factories.write_results(tmp_path / "s", records)
+    names = {path.name for path in plot_all(folder, tmp_path / "out", ("svg",))}
+    assert {"speedup-weak.svg", "speedup-strong.svg", "epoch_time-weak.csv"} <= names
+    assert not any(name.startswith("exposed_sync") for name in names)
+    assert "no figure exposed_sync-weak" in caplog.text
+
+
+def test_nothing_to_draw_says_why(tmp_path: Path) -> None:
+    empty = factories.write_results(tmp_path / "empty", [])
+    with pytest.raises(AnalysisError, match="no measurements to draw; run the sweep first"):
+        plot_all(empty, tmp_path / "out")
+    failed = factories.write_results(tmp_path / "failed", [failure(config("none"), cause="boom")])
+    with pytest.raises(AnalysisError, match="all 1 launches failed, the last one: boom"):
+        plot_all(failed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_formats_and_places_are_one_line(tmp_path: Path) -> None:
+    folder = factories.write_results(tmp_path / "s", [record(config("none"))])
+    with pytest.raises(AnalysisError, match=r"'pgn' is no format .*did you mean 'png'"):
+        plot_all(folder, tmp_path / "out", ("pgn",))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnalysisError, match="cannot be written"):
+        plot_all(folder, tmp_path / "file", ("png",))

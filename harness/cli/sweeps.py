@@ -53,7 +53,7 @@ def command_validate(
     todo = [launch.config.measure for launch in missing(work)]
     time_s = sum(START_S + m.window_s * (2 if m.instruments else 1) for m in todo)
     print(
-        f"{sweep.name}: {len(work.plan.launches)} launches a block, {work.blocks} blocks; "
+        f"{sweep.name}: {len(work.plan.launches)} launches a block, blocks: {work.blocks}; "
         f"{len(todo)} launches missing, about {duration(time_s)} "
         f"(windows, and about {START_S:g} s to start each)"
     )

@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -34,17 +34,21 @@ class Interrupts:
     def notice(self, number: int, frame: FrameType | None = None) -> None:
         """Count a signal, and wake whoever waits in ``wait_for``."""
         self.count += 1
-        os.write(self._writer, b".")
+        with suppress(BlockingIOError):  # full: then whoever waits is awake
+            os.write(self._writer, b".")
 
     def wait_for(self, pid: int, timeout_s: float) -> None:
         """Wait until a child ends, a signal asks, or ``timeout_s`` is over; sleep meanwhile."""
+        waiting = select.poll()  # select would fail on descriptors above 1023
+        waiting.register(self._reader, select.POLLIN)
         try:
             child = os.pidfd_open(pid)
         except OSError:
-            select.select([self._reader], [], [], min(timeout_s, _POLL_S))
+            waiting.poll(min(timeout_s, _POLL_S) * 1000)
             return
         try:
-            select.select([self._reader, child], [], [], timeout_s)
+            waiting.register(child, select.POLLIN)
+            waiting.poll(timeout_s * 1000)
         finally:
             os.close(child)
 

@@ -39,17 +39,22 @@ class Done:
 
 
 def command(launch: Planned, place: Place, run_file: Path) -> Command:
-    """Return what starts a launch, with what the runner adds to its environment."""
-    made = build(
+    """Return what starts a launch; pure, so a dry run prints what a run starts."""
+    return build(
         launch.config,
         place.machine,
         str(run_file),
         launch.resolved,
         timeout_s=place.timeout_s,
     )
-    if len(launch.resolved.placement) > 1:
-        return made  # on another host this pid is nobody, or somebody else
-    return Command(made.argv, {**made.env, RUNNER_PID: str(os.getpid())})
+
+
+def runner_environment(launch: Planned) -> dict[str, str]:
+    """Return what lets the ranks see that this process is gone; for one host only.
+
+    On another host this pid is nobody, or somebody else.
+    """
+    return {RUNNER_PID: str(os.getpid())} if len(launch.resolved.placement) == 1 else {}
 
 
 def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interrupts) -> Done:
@@ -69,7 +74,7 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
         argv = made.argv
         ending = run_launch(
             made.argv,
-            made.env,
+            {**made.env, **runner_environment(launch)},
             launch_id,
             log_dir / "launcher.log",
             place.timeout_s,

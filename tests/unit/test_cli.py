@@ -237,7 +237,7 @@ class TestValidate:
         assert cli.main(["validate", sweep, "--set", "batch_size=75"]) == 0
         out = capsys.readouterr().out
         assert "stress_strain none 1x1 batch 75  (base)" in out
-        assert "mine: 1 launches a block, 2 blocks; 2 launches missing, about" in out
+        assert "mine: 1 launches a block, blocks: 2; 2 launches missing, about" in out
 
 
 class TestLs:

@@ -52,7 +52,7 @@ def test_wrong_bytes(reduced: int) -> None:
 
 def test_several_ranks_cannot_do_without_an_all_reduce() -> None:
     """Equal weights without one would be luck, and an engine that says so is wrong."""
-    with pytest.raises(LaunchError, match="2 ranks .* no all-reduce"):
+    with pytest.raises(LaunchError, match=r"2 ranks .* no all-reduce"):
         check([window(reduced_bytes=0)] * 2, ["a", "a"], allreduce=False)
 
 

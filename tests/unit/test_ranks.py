@@ -96,3 +96,21 @@ def test_local_size_under_srun(counts: str, node: str, size: int) -> None:
 def test_local_size_is_zero_where_nobody_tells() -> None:
     place = find_place({k: v for k, v in OPENMPI.items() if k != "OMPI_COMM_WORLD_LOCAL_SIZE"})
     assert place == RankPlace("mpirun", 2, 6, 2, 0)
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, SRUN])
+def test_ddp_takes_the_launchers_that_it_has(environ: dict[str, str]) -> None:
+    pytest.importorskip("torch")
+    from harness.engines.ddp import _place
+
+    assert _place(environ) == find_place(environ)
+
+
+@pytest.mark.parametrize("environ", [{}, BATCH, OPENMPI, HOROVODRUN])
+def test_ddp_refuses_the_others(environ: dict[str, str]) -> None:
+    pytest.importorskip("torch")
+    from harness.engines.ddp import _place
+    from harness.errors import LaunchError
+
+    with pytest.raises(LaunchError, match="start it with torchrun or srun"):
+        _place(environ)

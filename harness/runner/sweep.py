@@ -98,7 +98,7 @@ class _Run:
     def run(self) -> Summary:
         with interrupts() as stop, Guard() as guard:
             for planned in self._launches():
-                if planned.run_id in self._done:
+                if self._is_done(planned.run_id):
                     self._skipped += 1
                     continue
                 if stop.asked:
@@ -114,6 +114,12 @@ class _Run:
             interrupted=interrupted,
             causes=tuple(self._causes.most_common()),
         )
+
+    def _is_done(self, name: str) -> bool:
+        # Another runner may have measured it since this one began.
+        if name not in self._done and self._place.store.is_done(name):
+            self._done.add(name)
+        return name in self._done
 
     def _run_one(self, planned: Planned, guard: Guard, stop: Interrupts) -> None:
         name = self._names[point_id(planned.config)]

@@ -124,6 +124,10 @@ class Store:
         """
         return {match[1] for name in self._listing() if (match := _DONE.fullmatch(name))}
 
+    def is_done(self, run_id: str) -> bool:
+        """Say whether a run is committed now, by whoever; one look at a name."""
+        return self._record_path(run_id).exists()
+
     def attempts(self) -> set[tuple[str, int]]:
         """Return (run id, attempt) of all attempts that gave no measurement, from one listing."""
         found = (_FAILED.fullmatch(name) for name in self._listing())

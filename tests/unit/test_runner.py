@@ -15,9 +15,10 @@ from harness.config import RunConfig, run_id
 from harness.errors import StoreError, ValidationError
 from harness.processes import MARKER, launch_processes
 from harness.record import RunRecord
-from harness.runner import Summary, commands, point, schedule
+from harness.runner import Summary, commands, point, run_sweep, schedule
 from harness.runner.labels import labels
 from harness.store import Store
+from tests import factories
 from tests.unit import stub_sweep
 from tests.unit.stub_sweep import MACHINE, ROOT, make_sweep
 
@@ -98,6 +99,26 @@ class TestGood:
         stub_sweep.run(make_sweep((75,)), tmp_path)
         assert stub_sweep.run(make_sweep((75,), warmup_steps=3), tmp_path).ok == 1
         assert stub_sweep.run(make_sweep((75,), timeout_s=99), tmp_path).skipped == 1
+
+    def test_what_another_runner_measured_meanwhile_is_left_alone(self, tmp_path: Path) -> None:
+        started: list[str] = []
+
+        def launch(planned: schedule.Planned, place: point.Place, *_: object) -> point.Done:
+            started.append(planned.run_id)
+            for config in points((75, 100)):
+                place.store.commit(factories.record(config, planned.block.repeat), None)
+            return point.Done(place.store.read(planned.run_id), 0.0)
+
+        summary = run_sweep(
+            make_sweep((75, 100), blocks=2),
+            MACHINE,
+            tmp_path,
+            report=stub_sweep.PlainReport(sys.stderr),
+            data_dir=tmp_path,
+            launch=launch,
+        )
+        assert len(started) == 2
+        assert (summary.ok, summary.skipped) == (2, 2)
 
     def test_a_broken_record_is_measured_again(self, tmp_path: Path, behave: Behave) -> None:
         behave("ok")
@@ -306,16 +327,13 @@ class TestTarget:
     def run(
         self, tmp_path: Path, spread: float, monkeypatch: pytest.MonkeyPatch, **measure: float
     ) -> Summary:
-        from harness.runner import sweep as sweep_module
-        from tests import factories
-
         def launch(planned: schedule.Planned, place: point.Place, *_: object) -> point.Done:
             repeat = planned.block.repeat
             made = factories.record(planned.config, repeat, factor=1 + spread * (repeat % 2))
             return point.Done(place.store.commit(made, None), 0.0)
 
         sweep = make_sweep((75, 100), blocks=2, ci_target=0.05, **measure)
-        return sweep_module.run_sweep(
+        return run_sweep(
             sweep,
             MACHINE,
             tmp_path,

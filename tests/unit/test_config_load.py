@@ -183,6 +183,14 @@ def test_an_override_puts_in_what_the_file_could_have_said(
     assert data == before  # not changed in place
 
 
+def test_overrides_leave_nested_data_as_it_was() -> None:
+    data = {"horovod": {"groups": 1}}
+    assert apply_overrides(data, ["horovod.groups=2", "horovod.cycle_time_ms=3"]) == {
+        "horovod": {"groups": 2, "cycle_time_ms": 3}
+    }
+    assert data == {"horovod": {"groups": 1}}
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [

@@ -112,6 +112,8 @@ def test_the_median_interval_by_hand() -> None:
     # P(Bin(6, 1/2) < 1) = 1/64 < 0.025 < 7/64: the least and the greatest.
     found = median_interval([5.0, 1.0, 2.0, 3.0, 4.0, 6.0])
     assert (found.low, found.estimate, found.high, found.n) == (1.0, 3.5, 6.0, 6)
+    # Just wide enough is enough: the least and the greatest of six cover exactly 1 - 2/64.
+    assert median_interval(range(6), level=1 - 2 / 64).low == 0.0
     # n = 10: 1/1024, 11/1024 ≤ 0.025 < 56/1024: the second from either end.
     found = median_interval(range(1, 11))
     assert (found.low, found.high) == (2.0, 9.0)

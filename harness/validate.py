@@ -57,29 +57,33 @@ def plan(sweep: Sweep, machine: Machine) -> Plan:
     """
     expansion = expand(sweep, machine.hosts[0].slots)
     resolved: dict[str, Resolved] = {}
-    kept: list[tuple[RunConfig, RunConfig | None]] = []
+    kept: dict[str, tuple[RunConfig, RunConfig | None]] = {}  # by point_id
     illegal: list[tuple[RunConfig, CombinationError]] = []
     rows = zip(expansion.points, expansion.bases, expansion.named, strict=True)
     for point, base, named in rows:
         try:
-            resolved[point_id(point)] = check_point(point, machine)
-            kept.append((point, base))
+            decided = check_point(point, machine)
         except CombinationError as error:
             if named:
                 raise
             illegal.append((point, error))
-    _check_values_remain(illegal, [point for point, _ in kept])
+            continue
+        key = point_id(point)
+        resolved[key] = decided
+        kept[key] = (point, base)
+    _check_values_remain(illegal, [point for point, _ in kept.values()])
     launches: dict[str, RunConfig] = {}
-    for base in (base for _, base in kept if base is not None):
+    bases = {id(base): base for _, base in kept.values() if base is not None}
+    for base in bases.values():
         key = point_id(base)
         if key not in launches:
             launches[key] = base
             resolved[key] = _check_base(base, machine)
-    launches |= {point_id(point): point for point, _ in kept}
+    launches |= {key: point for key, (point, _) in kept.items()}
     return Plan(
         launches=tuple(launches.values()),
-        points=tuple(point for point, _ in kept),
-        bases=tuple(base for _, base in kept),
+        points=tuple(point for point, _ in kept.values()),
+        bases=tuple(base for _, base in kept.values()),
         resolved={key: resolved[key] for key in launches},
         left_out=tuple((point, str(error)) for point, error in illegal),
     )

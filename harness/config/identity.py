@@ -14,7 +14,8 @@ ID_CHARS = 16  # 64 bits: a collision among 100,000 runs has a chance of about 3
 
 # json.dumps makes a new encoder at every call; ids are made by the thousand.
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-_DEFAULTS = tuple((name, field.get_default()) for name, field in RunConfig.model_fields.items())
+# The very objects: configs share them, so that most fields need no comparison.
+_DEFAULTS = tuple((name, field.default) for name, field in RunConfig.model_fields.items())
 
 
 def canonical(config: RunConfig) -> dict[str, Any]:

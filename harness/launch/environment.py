@@ -8,23 +8,15 @@ two launchers cannot differ. Names and meaning: Horovod 0.28.1, ``horovod/common
 from __future__ import annotations
 
 from harness.launch.api import Launch
+from harness.tuning import NOT_IN_CONFIG, to_environment
 
-#: Knobs that a shell may have set and that a config does not have. They are pinned to Horovod's own
-#: defaults: equal run ids must mean equal measurements.
-_PINNED = {
-    "HOROVOD_AUTOTUNE": "0",
-    "HOROVOD_CACHE_CAPACITY": "1024",
-    "HOROVOD_ELASTIC": "0",
-    "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
-    "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
-    "HOROVOD_NUM_NCCL_STREAMS": "1",
-    "HOROVOD_TORUS_ALLREDUCE": "0",
-}
+#: Knobs that a shell may have set and that a config does not have, pinned to Horovod's defaults:
+#: equal run ids must mean equal measurements.
+_PINNED = {name: f"{value:g}" for name, value in NOT_IN_CONFIG.items()}
 
 _CPU_OPERATIONS = {"mpi": "mpi", "mpi-host": "mpi", "gloo": "gloo"}
 _STALL_WARNING_S = 60  # Horovod's default
 _GLOO_TIMEOUT_S = 30  # Horovod's default
-_MIB = 1024 * 1024
 
 
 def rank_environment(launch: Launch) -> dict[str, str]:
@@ -73,23 +65,23 @@ def _network(launch: Launch) -> dict[str, str]:
 
 
 def _horovod(launch: Launch) -> dict[str, str]:
-    tuning = launch.config.horovod
     controller = launch.resolved.controller or ""
     # With NCCL nothing of the gradient is reduced on the CPU; what is, goes the controller's way.
     operations = _CPU_OPERATIONS.get(launch.resolved.backend or "", controller)
     warn_s, shutdown_s = stall_seconds(launch.timeout_s)
-    return _PINNED | {
-        "HOROVOD_CONTROLLER": controller,
-        "HOROVOD_CPU_OPERATIONS": operations,
-        "HOROVOD_CYCLE_TIME": repr(tuning.cycle_time_ms),
-        "HOROVOD_FUSION_THRESHOLD": str(round(tuning.fusion_threshold_mb * _MIB)),
-        "HOROVOD_ENABLE_ASYNC_COMPLETION": str(int(tuning.async_completion)),
-        "HOROVOD_STALL_CHECK_DISABLE": "0",
-        "HOROVOD_STALL_CHECK_TIME_SECONDS": str(warn_s),
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(shutdown_s),
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(max(_GLOO_TIMEOUT_S, shutdown_s)),
-        "HOROVOD_LOG_LEVEL": "warning",
-    }
+    return (
+        _PINNED
+        | to_environment(launch.config.horovod)
+        | {
+            "HOROVOD_CONTROLLER": controller,
+            "HOROVOD_CPU_OPERATIONS": operations,
+            "HOROVOD_STALL_CHECK_DISABLE": "0",
+            "HOROVOD_STALL_CHECK_TIME_SECONDS": str(warn_s),
+            "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(shutdown_s),
+            "HOROVOD_GLOO_TIMEOUT_SECONDS": str(max(_GLOO_TIMEOUT_S, shutdown_s)),
+            "HOROVOD_LOG_LEVEL": "warning",
+        }
+    )
 
 
 def stall_seconds(timeout_s: float) -> tuple[int, int]:

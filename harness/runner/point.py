@@ -82,7 +82,8 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
             interrupts,
         )
     record = _committed(place.store, spec)
-    if record is not None and ending.exit_code == 0:
+    # What was measured before the user interrupted stays, though its ranks had no time to leave.
+    if record is not None and (ending.exit_code == 0 or ending.interrupted):
         return Done(record, ending.wall_s)
     failed = _failure(spec, ending, log_dir, argv, started_at)
     if record is not None:

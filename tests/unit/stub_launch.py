@@ -17,6 +17,9 @@ def main(how: str, run_file: Path) -> int:
     print("launcher speaking")
     if how.startswith("ok"):
         commit(run_file)
+        if how == "ok-then-hang":
+            rank_log.write_text("done\n")
+            time.sleep(300)
         return {"ok": 0, "ok-then-3": 3}[how]
     if how == "raise":
         rank_log.write_text(

@@ -171,12 +171,15 @@ class TestBad:
         assert record.error is not None
         assert "exit code 0, but wrote no record" in record.error.cause
 
-    def test_a_record_whose_launch_fails_afterwards(self, tmp_path: Path, behave: Behave) -> None:
-        behave("ok-then-3")
-        assert stub_sweep.run(make_sweep(), tmp_path).exit_code == 1
+    @pytest.mark.parametrize(("how", "status"), [("3", "failed"), ("hang", "timeout")])
+    def test_a_record_whose_launch_fails_afterwards(
+        self, tmp_path: Path, behave: Behave, how: str, status: str
+    ) -> None:
+        behave(f"ok-then-{how}")
+        assert stub_sweep.run(make_sweep(timeout_s=8), tmp_path).exit_code == 1
         store = Store.open(tmp_path / "stub")
         assert store.done_ids() == set()
-        assert one_failure(tmp_path).status == "failed"
+        assert one_failure(tmp_path).status == status
         assert len(list(store.quarantine.glob("*.json"))) == 1
 
     def test_garbage_cannot_reach_a_terminal(self, tmp_path: Path, behave: Behave) -> None:
@@ -397,6 +400,16 @@ class TestInterrupted:
         assert runner.end() == 130
         assert marked_processes() == []
         assert one_failure(tmp_path).status == "cancelled"
+
+    def test_what_was_measured_before_it_stays(self, tmp_path: Path) -> None:
+        runner = Runner("ok-then-hang", tmp_path)
+        runner.wait_for_launch()
+        runner.process.send_signal(signal.SIGINT)
+        assert runner.end() == 130
+        store = Store.open(tmp_path / "stub")
+        assert len(store.done_ids()) == 1
+        assert store.verify(store.done_ids()) == store.done_ids()
+        assert store.attempts() == set()
 
     def test_twice_does_not_wait(self, tmp_path: Path) -> None:
         runner = Runner("hang-deaf", tmp_path)

@@ -27,4 +27,7 @@ def command(launch: Launch) -> Command:
     # Its reports of failed ranks go beside the launch's own; by default each launch leaves a folder
     # under /tmp.
     argv += ["--max-restarts=0", f"--log-dir={Path(launch.run_file).parent / 'torchrun'}"]
-    return Command((*argv, *launch.program), rank_environment(launch))
+    # Its parser would take the program's own --run for a short form of --run-path: "--" ends that.
+    module = ["-m"] if launch.program[0] == "-m" else []
+    program = launch.program[len(module) :]
+    return Command((*argv, *module, "--", *program), rank_environment(launch))

@@ -355,3 +355,17 @@ def test_building_looks_at_nothing_but_its_arguments(monkeypatch: pytest.MonkeyP
         monkeypatch.delenv(name)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert [command(launcher, name) for launcher in CASES for name in CASES[launcher]] == before
+
+
+def test_torchruns_own_parser_leaves_the_ranks_flags_alone() -> None:
+    """``--run`` is also short for two options of torchrun."""
+    from torch.distributed.run import get_args_parser
+
+    config = RunConfig.model_validate(
+        {"workload": "stress_strain", "engine": "ddp", "placement": "1x2", "batch_size": 8}
+    )
+    here = Machine(hosts=(Host("a", 2, 2),), device="cpu", launchers={"torchrun": "torchrun"})
+    command = build(config, here, "/r/run.json")
+    parsed = get_args_parser().parse_args(command.argv[3:])
+    assert parsed.training_script == "harness"
+    assert parsed.training_script_args == ["bench", "--run", "/r/run.json"]

@@ -19,6 +19,7 @@ help:
 	@echo 'make bench   set up, measure the harness  make clean  remove build and test leftovers'
 
 setup: $(STAMPS)/horovod
+	@echo '$(VENV) is set up'
 
 $(STAMPS)/python: tools/preflight.sh tools/venv.sh
 	@sh tools/venv.sh '$(VENV)'
@@ -29,7 +30,8 @@ $(STAMPS)/packages: $(STAMPS)/python setup.cfg pyproject.toml tools/packages.sh 
 	@touch $@
 
 $(STAMPS)/horovod: $(STAMPS)/packages $(BUILDER)
-	@$(PY) -m harness.horovod_build --frameworks torch,tensorflow --gpu none --mpi '$(MPI)'
+	@PIP_CONSTRAINT="$(CURDIR)/constraints/py$$($(PY) -c 'import sys; print("%d%d" % sys.version_info[:2])').txt" \
+	    $(PY) -m harness.horovod_build --frameworks torch,tensorflow --gpu none --mpi '$(MPI)'
 	@touch $@
 
 demo: setup

@@ -10,7 +10,6 @@ import sys
 import tarfile
 import time
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -20,16 +19,10 @@ from harness.horovod_build.adjust import Source, apply_adjustments
 from harness.horovod_build.options import BuildOptions, default_wheel_dir
 from harness.horovod_build.proof import plan_proofs, run_proof
 from harness.horovod_build.source import fetch_sdist, unpack_sdist
+from tests.requirements import require
 from tests.unit.horovod_sdist import toolchain
 
 REPOSITORY = Path(__file__).parents[2]
-
-
-def unavailable(why: str) -> NoReturn:
-    """Skip the test, or fail it where ``HVDSCALE_REQUIRE`` names horovod."""
-    if "horovod" in os.environ.get("HVDSCALE_REQUIRE", "").split(","):
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 @pytest.fixture(scope="session")
@@ -38,10 +31,14 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = default_wheel_dir()
     if not store.is_dir() or not os.access(store, os.W_OK):
         store = tmp_path_factory.mktemp("sdist")
+    found, why = None, ""
     try:
-        return fetch_sdist(store)
+        found = fetch_sdist(store)
     except BuildError as error:
-        unavailable(str(error))
+        why = str(error)
+    require("horovod", found is not None, why)
+    assert found is not None
+    return found
 
 
 def builder(scratch: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -132,8 +129,7 @@ def test_an_interrupted_build_leaves_nothing(sdist: Path, tmp_path: Path) -> Non
 def marker() -> dict[str, object]:
     """What the installed Horovod says of its build."""
     found = read_build_marker()
-    if not found:
-        unavailable("Horovod here was not built by hvdscale build-horovod")
+    require("horovod", bool(found), "Horovod here was not built by hvdscale build-horovod")
     return found
 
 

@@ -75,9 +75,7 @@ class Interval:
         return Interval(self.estimate * factor, low, high, self.level, self.n, self.method)
 
 
-def paired_log_ratios(
-    point: Mapping[Key, float], base: Mapping[Key, float]
-) -> dict[Key, float]:
+def paired_log_ratios(point: Mapping[Key, float], base: Mapping[Key, float]) -> dict[Key, float]:
     """Return ln(point / base) of every block that has both, in the order of ``point``.
 
     ``point`` and ``base`` map a block's key to a positive value of one unit. Blocks that lack

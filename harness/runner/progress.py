@@ -152,8 +152,9 @@ def outcome(label: str, record: RunRecord) -> str:
     """Return one line about a launch that ended."""
     if record.window is not None:
         return f"{label}: {record.window.throughput_samples_per_s:,.0f} samples/s"
-    cause = record.error.cause if record.error is not None else "no cause known"
-    return f"{label}: {record.status}: {cause}"
+    if record.error is not None:
+        return f"{label}: {record.status}: {record.error.cause}"
+    return f"{label}: {record.status}"
 
 
 def duration(seconds: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from matplotlib.markers import CARETDOWN, CARETUP
 
 from harness.analysis import plot_all
 from harness.analysis.facets import facets
@@ -113,6 +114,26 @@ def test_one_block_draws_no_interval_and_says_so() -> None:
     plot = _draw("speedup", factories.records((1, 2), ("mpi",), (75,), blocks=1))
     assert "one block: no interval" in _texts(plot)
     assert all(row.get("speedup_low") is None for row in plot.rows)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_very_wide_interval_hides_no_data(name: str) -> None:
+    """Two blocks that disagree have an interval a hundred times as wide as what was measured."""
+    made = [config("none"), *(config("horovod", n, backend="mpi") for n in (1, 2))]
+    records = [
+        record(one, block, factor=factor, is_base=one.engine == "none")
+        for block, factors in enumerate([(1.0, 1.0, 0.9), (0.6, 1.3, 0.5)])
+        for one, factor in zip(made, factors, strict=True)
+    ]
+    plot = _draw(name, records)
+    for ax in plot.figure.axes:
+        low, high = ax.get_ylim()
+        faint = [y for line in ax.get_lines() if line.get_alpha() for y in line.get_ydata()]
+        assert low <= min(faint) <= max(faint) <= high
+        assert max(faint) > 0.2 * high
+        arrows = [line for line in ax.get_lines() if line.get_marker() in (CARETUP, CARETDOWN)]
+        assert {line.get_ydata()[0] for line in arrows} <= {low, high}
+    assert any(line.get_marker() == CARETUP for ax in plot.figure.axes for line in ax.get_lines())
 
 
 def test_without_a_base_there_is_the_throughput_and_no_efficiency() -> None:

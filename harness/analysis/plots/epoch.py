@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from harness.analysis.facets import Facet
+from harness.analysis.plots.panel import Panel
 from harness.analysis.plots.series import (
     Look,
     Plot,
     Row,
     columns,
-    draw_intervals,
-    draw_launches,
     handle,
     identity,
     kind,
@@ -20,11 +18,8 @@ from harness.analysis.plots.series import (
     launch_rows,
     support,
 )
-from harness.analysis.plots.style import DASHES, MARKERS, log2_axis, log_axis, new_figure
+from harness.analysis.plots.style import DASHES, MARKERS, log2_axis, new_figure, unit_axis
 from harness.analysis.scaling import Curve, Point
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Line = list[tuple[Curve, Point]]
 
@@ -48,9 +43,11 @@ def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot:
         ],
         handles,
     )
+    panel = Panel(ax)
     for key, line in lines.items():
-        _draw(ax, line, look[key])
-    log_axis(ax, "s")
+        _draw(panel, line, look[key])
+    panel.fit(log=True)
+    unit_axis(ax, "s")
     ax.set_ylabel("epoch time")
     log2_axis(ax, sorted({curve.batch for line in lines.values() for curve, _ in line}))
     weak = facet.curves[0].scaling == "weak"
@@ -58,11 +55,11 @@ def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot:
     return Plot(figure, (*_points(facet), *_launches(facet)))
 
 
-def _draw(ax: Axes, line: Line, look: Look) -> None:
+def _draw(panel: Panel, line: Line, look: Look) -> None:
     for curve, point in line:
-        draw_launches(ax, curve.batch, [launch.epoch_s for launch in point.launches], look)
+        panel.launches(curve.batch, [launch.epoch_s for launch in point.launches], look)
     batches = [curve.batch for curve, _ in line]
-    draw_intervals(ax, batches, [point.epoch_s for _, point in line], look)
+    panel.intervals(batches, [point.epoch_s for _, point in line], look)
 
 
 def _looks(facet: Facet, lines: dict[tuple[str, int], Line]) -> dict[tuple[str, int], Look]:

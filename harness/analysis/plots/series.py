@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 Row = dict[str, Any]
-
-_BESIDE = 2**0.07
-_HUGE = 1e300  # stands for an upper end that overflowed; an axis cannot hold infinity
 
 
 @dataclass(frozen=True)
@@ -87,41 +84,6 @@ def kind_colours(curves: Sequence[Curve]) -> dict[str, str]:
     if len(set(kinds.values())) == len(kinds) and all(pair in COLOURS for pair in kinds.values()):
         return {name: COLOURS[pair] for name, pair in kinds.items()}
     return {name: OKABE_ITO[i % len(OKABE_ITO)] for i, name in enumerate(kinds)}
-
-
-def draw_launches(ax: Axes, x: float, values: Sequence[float], look: Look) -> None:
-    """Draw single launches faintly, a little to the right of their mean, which would hide them."""
-    ax.plot(
-        [x * _BESIDE] * len(values), values, linestyle="none", marker=look.marker,
-        markersize=2.2, markeredgewidth=0, color=look.colour, alpha=0.4, zorder=2,
-    )  # fmt: skip
-
-
-def draw_curve(
-    ax: Axes,
-    curve: Curve,
-    look: Look,
-    interval_of: Callable[[Point], Interval | None],
-    value_of: Callable[[Point, Launch], float | None],
-) -> None:
-    """Draw the points with their intervals, and every launch faintly: outliers stay visible."""
-    shown = [(point.world_size, found) for point in curve.points if (found := interval_of(point))]
-    for point in curve.points:
-        values = [v for launch in point.launches if (v := value_of(point, launch)) is not None]
-        draw_launches(ax, point.world_size, values, look)
-    draw_intervals(ax, [n for n, _ in shown], [found for _, found in shown], look)
-
-
-def draw_intervals(ax: Axes, x: Sequence[int], found: Sequence[Interval], look: Look) -> None:
-    """Draw estimates at ``x``, joined by a line, with a bar for each that has an interval."""
-    ax.plot(x, [one.estimate for one in found], zorder=4, **look.line)
-    for at, one in zip(x, found, strict=True):
-        if one.low is not None and one.high is not None:
-            below, above = one.estimate - one.low, min(one.high, _HUGE) - one.estimate
-            ax.errorbar(
-                [at], [one.estimate], yerr=[[below], [above]], fmt="none", ecolor=look.colour,
-                elinewidth=0.8, capsize=1.8, capthick=0.8, zorder=3,
-            )  # fmt: skip
 
 
 def node_boundaries(ax: Axes, curves: Iterable[Curve], labelled: bool = True) -> None:

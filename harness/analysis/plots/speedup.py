@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.analysis.facets import Facet, is_base_point
+from harness.analysis.plots.panel import Panel
 from harness.analysis.plots.series import (
     Look,
     Plot,
     Row,
     columns,
-    draw_curve,
     handle,
     ideal_handle,
     identity,
@@ -23,9 +23,9 @@ from harness.analysis.plots.series import (
 from harness.analysis.plots.style import (
     INK,
     device_axis,
-    log_axis,
     new_figure,
     ratio_axis,
+    unit_axis,
 )
 from harness.analysis.scaling import Curve, Launch, Point
 
@@ -49,17 +49,18 @@ def speedup(facet: Facet, notes: Sequence[str]) -> Plot | None:
     figure, axes = new_figure(2 if based else 1, title, _notes(facet, notes), handles)
     if based:
         _draw_speedup(axes[0], based, look)
-    rate = axes[-1]
+    rate = Panel(axes[-1])
     for curve in drawn:
-        draw_curve(
-            rate, curve, look[curve.label],
+        rate.curve(
+            curve, look[curve.label],
             lambda point: point.throughput_samples_per_s,
             lambda _, launch: launch.throughput_samples_per_s,
         )  # fmt: skip
-    log_axis(rate)
-    rate.set_ylabel("samples/s")
-    node_boundaries(rate, drawn, labelled=not based)
-    device_axis(rate, _counts(drawn))
+    rate.fit(log=True)
+    unit_axis(rate.ax)
+    rate.ax.set_ylabel("samples/s")
+    node_boundaries(rate.ax, drawn, labelled=not based)
+    device_axis(rate.ax, _counts(drawn))
     return Plot(figure, (*_points(facet), *_launches(facet)))
 
 
@@ -72,10 +73,11 @@ def efficiency(facet: Facet, notes: Sequence[str]) -> Plot | None:
     handles = [handle(curve.label, **look[curve.label].line) for curve in based]
     handles.append(ideal_handle())
     figure, (ax,) = new_figure(1, "Efficiency", _notes(facet, notes), handles)
+    panel = Panel(ax)
     for curve in based:
-        draw_curve(ax, curve, look[curve.label], lambda point: point.efficiency, _efficiency)
+        panel.curve(curve, look[curve.label], lambda point: point.efficiency, _efficiency)
+    panel.fit(log=False, include=[1.0])
     ax.axhline(1.0, color=INK, linestyle=(0, (4, 3)), linewidth=0.8, zorder=1)
-    ax.set_ylim(0, max(1.1, ax.get_ylim()[1]))
     ax.set_ylabel("efficiency E")
     node_boundaries(ax, based)
     device_axis(ax, _counts(based))
@@ -83,18 +85,18 @@ def efficiency(facet: Facet, notes: Sequence[str]) -> Plot | None:
 
 
 def _draw_speedup(ax: Axes, curves: Sequence[Curve], look: dict[str, Look]) -> None:
-    values = [1.0]
+    panel = Panel(ax)
     for curve in curves:
-        draw_curve(
-            ax, curve, look[curve.label],
+        panel.curve(
+            curve, look[curve.label],
             lambda point: point.speedup,
             lambda _, launch: launch.speedup,
         )  # fmt: skip
-        values += [s.estimate for point in curve.points if (s := point.speedup)]
     base = curves[0].base
     assert base is not None  # the curves are those that have one
     counts = _counts(curves)
-    ratio_axis(ax, [*values, *(n / base.devices for n in counts)])
+    panel.fit(log=True, include=[1.0, *(n / base.devices for n in counts)])
+    ratio_axis(ax)
     device_axis(ax, counts, label="")
     # Over the whole axis, so that a single device count has its ideal, too.
     ends = list(ax.get_xlim())

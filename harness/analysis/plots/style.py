@@ -138,19 +138,18 @@ def log2_axis(ax: Axes, ticks: Sequence[int]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
-def ratio_axis(ax: Axes, values: Sequence[float]) -> None:
-    """Make y logarithmic to base 2 with plain numbers, wide enough for ``values``."""
+def ratio_axis(ax: Axes) -> None:
+    """Label a y axis that is logarithmic as powers of two, with plain numbers."""
+    limits = ax.get_ylim()
     ax.set_yscale("log", base=2)
-    ax.set_ylim(min(values) / 2**0.3, max(values) * 2**0.3)
+    ax.set_ylim(limits)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_minor_locator(NullLocator())
 
 
-def log_axis(ax: Axes, unit: str = "") -> None:
-    """Make y logarithmic with plain numbers (``200k``) at 1, 2, 5, or evenly in a narrow range."""
-    ax.set_yscale("log")
+def unit_axis(ax: Axes, unit: str = "") -> None:
+    """Label a logarithmic y axis at 1, 2, 5 (``200k``), or evenly where its range is narrow."""
     low, high = ax.get_ylim()
-    ax.set_ylim(low / 1.05, high * 1.05)
     narrow = high / low < _NARROW
     ax.yaxis.set_major_locator(MaxNLocator(4) if narrow else LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(EngFormatter(unit=unit, sep=" " if unit else ""))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from harness.analysis.facets import Facet
+from harness.analysis.plots.panel import Panel
 from harness.analysis.plots.series import (
     Look,
     Plot,
     Row,
     columns,
-    draw_curve,
     handle,
     identity,
     kind,
@@ -22,9 +21,6 @@ from harness.analysis.plots.series import (
 )
 from harness.analysis.plots.style import FAINT, MARKERS, device_axis, new_figure
 from harness.analysis.scaling import Curve
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _MS = 1e3
 
@@ -66,18 +62,19 @@ def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
     top = max(p.exposed_sync_s.estimate for c in measured for p in c.points if p.exposed_sync_s)
     for ax, batch in zip(axes, batches, strict=True):
         shown = [curve for curve in measured if curve.batch == batch]
+        panel = Panel(ax)
         for curve in shown:
-            _draw(ax, curve, look[kind(curve)])
-        ax.set_ylim(0, max(ax.get_ylim()[1], 1.12 * _MS * top))
+            _draw(panel, curve, look[kind(curve)])
+        panel.fit(log=False, include=[_MS * top])
         ax.set_ylabel(f"ms a step, {shown[0].batch_text}")
         node_boundaries(ax, facet.curves, labelled=ax is axes[0])
         device_axis(ax, counts, label="devices N" if ax is axes[-1] else "")
     return Plot(figure, (*_points(facet), *_launches(facet)))
 
 
-def _draw(ax: Axes, curve: Curve, look: Look) -> None:
-    draw_curve(
-        ax, curve, look,
+def _draw(panel: Panel, curve: Curve, look: Look) -> None:
+    panel.curve(
+        curve, look,
         lambda point: point.exposed_sync_s and point.exposed_sync_s.scaled(_MS),
         lambda _, launch: launch.exposed_sync_s and launch.exposed_sync_s * _MS,
     )  # fmt: skip
@@ -87,6 +84,7 @@ def _draw(ax: Axes, curve: Curve, look: Look) -> None:
         if p.transfer_s and p.exposed_sync_s
     ]
     if split:
+        ax = panel.ax
         counts, transfer, exposed = (list(values) for values in zip(*split, strict=True))
         ax.fill_between(counts, transfer, exposed, color=look.colour, alpha=0.14, linewidth=0)
         # Bars as well as the area between them: a single device count has no area.

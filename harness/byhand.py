@@ -27,7 +27,7 @@ from harness.spec import BlockRef, Resolved
 SWEEP = "bench"
 WHERE = "bench"
 _MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
-_OPERATIONS = {"mpi": "MPI", "mpi-host": "MPI", "gloo": "GLOO"}
+_OPERATIONS = {"mpi": "mpi", "mpi-host": "mpi", "gloo": "gloo"}
 
 
 def by_hand(
@@ -154,9 +154,9 @@ def _set_environment(config: RunConfig, resolved: Resolved) -> None:
     if config.engine != "horovod":
         return
     os.environ.update(tuning.to_environment(config.horovod))
-    os.environ["HOROVOD_CONTROLLER"] = str(resolved.controller).upper()
-    operations = _OPERATIONS.get(str(resolved.backend), str(resolved.controller).upper())
-    os.environ["HOROVOD_CPU_OPERATIONS"] = operations
+    controller = str(resolved.controller)
+    os.environ["HOROVOD_CONTROLLER"] = controller
+    os.environ["HOROVOD_CPU_OPERATIONS"] = _OPERATIONS.get(str(resolved.backend), controller)
 
 
 def _as_placed(config: RunConfig, resolved: Resolved, engine: Engine) -> tuple[RunConfig, Resolved]:

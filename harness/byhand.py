@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from harness.spec import BlockRef, Resolved
 
 SWEEP = "bench"
 WHERE = "bench"
+PATIENCE_S = 20.0  # a rank may start that much later than another
 _MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
 _OPERATIONS = {"mpi": "mpi", "mpi-host": "mpi", "gloo": "gloo"}
 
@@ -41,7 +43,8 @@ def by_hand(
     """Be one rank of a launch that a person typed; rank 0 prints the summary. Returns 0.
 
     Raises HarnessError on bad input, on rank 0 only: the other ranks end with its exit code and
-    without a word, so that one mistake is one line.
+    without a word, so that one mistake is one line. They wait before, because a launcher ends all
+    ranks with the first, and rank 0 must have spoken by then.
     """
     place = find_place(os.environ) or RankPlace("inline", 0, 1, 0)
     try:
@@ -51,6 +54,7 @@ def by_hand(
     except HarnessError as error:
         if place.rank == 0:
             raise
+        time.sleep(PATIENCE_S)
         sys.exit(error.exit_code)
     _set_environment(config, resolved)
     cores = affinity.bind(resolved, place.local_rank)

@@ -136,12 +136,12 @@ class TestBad:
         behave(lambda config: "raise" if config.batch_size == 75 else "ok")
         summary = stub_sweep.run(make_sweep((75, 100)), tmp_path)
         assert (summary.ok, summary.failed, summary.exit_code) == (1, 1, 1)
-        assert summary.causes == (("rank 0: ValueError: much", 1),)
+        assert summary.causes == (("rank 0: ValueError: too much", 1),)
         record = one_failure(tmp_path)
         assert record.status == "failed"
         assert record.error is not None
         assert record.error.exit_code == 1
-        assert record.error.rank_tails["0"][-1] == "ValueError: much"
+        assert record.error.rank_tails["0"][-1] == "ValueError: too much"
         assert record.error.launcher_tail == ("launcher speaking",)
         assert record.argv[2] == "raise"
 

@@ -14,7 +14,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -127,7 +127,7 @@ def gather() -> Facts:
         probed = dict(zip(names, pool.map(_probe, names), strict=True))
     return Facts(
         machine=machine,
-        versions={d.metadata["Name"].lower(): d.version for d in _distributions()},
+        versions=_versions(),
         imports={name: text for name, (good, text) in probed.items() if good},
         failures={name: text for name, (good, text) in probed.items() if not good},
         marker=read_build_marker(),
@@ -137,8 +137,14 @@ def gather() -> Facts:
     )
 
 
-def _distributions() -> Iterable[importlib.metadata.Distribution]:
-    return (d for d in importlib.metadata.distributions() if d.metadata["Name"])
+def _versions() -> dict[str, str]:
+    """Return what an import would find: of two versions on the path, the first."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(name.lower(), distribution.version)
+    return found
 
 
 def _probe(name: str) -> tuple[bool, str]:

@@ -86,13 +86,21 @@ def first_error(text: str) -> str:
     return f"no compiler error in the log; its last line is: {tail[-1] if tail else 'none'}"
 
 
+def _same_mpi(one: Path, other: Path) -> bool:
+    """Say whether two folders hold one libmpi: Debian links it from its own folder to the system's."""
+    if one.resolve() == other.resolve():
+        return True
+    libraries = [(folder / "libmpi.so").resolve() for folder in (one, other)]
+    return libraries[0] == libraries[1]
+
+
 def check_mpi_in_log(text: str, tools: Toolchain) -> None:
     """Raise unless CMake found the MPI that was meant, and no CUDA where none was."""
     found = re.search(r"Found MPI_CXX: ([^\s;]+)", text)
     if tools.mpi is not None:
-        folder = Path(found.group(1)).resolve().parent if found else None
-        expected = tools.mpi_libraries.resolve() if tools.mpi_libraries else None
-        if folder is None or (expected is not None and folder != expected):
+        folder = Path(found.group(1)).parent if found else None
+        expected = tools.mpi_libraries
+        if folder is None or (expected is not None and not _same_mpi(folder, expected)):
             raise BuildError(
                 f"Horovod's CMake took the MPI in {folder}, not the one in {expected}: "
                 "unload the other MPI, or put the right mpicxx first on the PATH"

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -142,6 +143,21 @@ def test_another_mpi_or_cuda_in_the_log_is_an_error() -> None:
         check_mpi_in_log("-- Found MPI_CXX: /usr/lib/libmpi.so (found)", toolchain())
     with pytest.raises(BuildError, match="CUDA was used although --gpu none"):
         check_mpi_in_log("Found MPI_CXX: /env/lib/libmpi.so\nc++ -DHAVE_CUDA=1", toolchain())
+
+
+def test_debians_links_between_two_folders_are_one_mpi(tmp_path: Path) -> None:
+    """CMake names the alternative in openmpi/lib, which links to the file in the folder above."""
+    own = tmp_path / "openmpi" / "lib"
+    own.mkdir(parents=True)
+    for name in ("libmpi", "libmpi_cxx"):
+        (tmp_path / f"{name}.so.40").touch()
+        (tmp_path / f"{name}.so").symlink_to(f"{name}.so.40")
+        (own / f"{name}.so").symlink_to(tmp_path / f"{name}.so.40")
+    found = f"-- Found MPI_CXX: {own}/libmpi_cxx.so (found version 3.1)"
+    check_mpi_in_log(found, replace(toolchain(), mpi_libraries=tmp_path))
+    check_mpi_in_log(found, replace(toolchain(), mpi_libraries=own))
+    with pytest.raises(BuildError, match="took the MPI"):
+        check_mpi_in_log(found, replace(toolchain(), mpi_libraries=tmp_path / "other"))
 
 
 # --- processes -----------------------------------------------------------------------------------

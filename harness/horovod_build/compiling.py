@@ -87,7 +87,7 @@ def first_error(text: str) -> str:
 
 
 def _same_mpi(one: Path, other: Path) -> bool:
-    """Say whether two folders hold one libmpi: Debian links it from its own folder to the system's."""
+    """Say whether two folders hold one libmpi: on Debian one links to the other's."""
     if one.resolve() == other.resolve():
         return True
     libraries = [(folder / "libmpi.so").resolve() for folder in (one, other)]

@@ -18,6 +18,14 @@ import torch
 from workloads import registry
 
 
+def bind() -> None:
+    """Keep this rank to a core of its own, with the threads that Horovod has started."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) >= hvd.local_size():
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), {cores[hvd.local_rank()]})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data-dir", type=Path)
@@ -30,9 +38,7 @@ def main() -> None:
 
     hvd.init()
     torch.set_num_threads(1)
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) >= hvd.local_size():
-        os.sched_setaffinity(0, {cores[hvd.local_rank()]})
+    bind()
 
     workload = registry.create("stress_strain", {"samples": arguments.samples}, arguments.data_dir)
     if hvd.local_rank() == 0:

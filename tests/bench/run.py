@@ -105,7 +105,7 @@ SECTIONS: dict[str, Section] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what the harness itself costs.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--pairs", type=int, default=6, help="launches of bench and of the loop")
+    parser.add_argument("--pairs", type=int, default=4, help="launches of bench and of the loop")
     parser.add_argument("--backends", default="mpi,gloo", help="of the overhead section")
     arguments = parser.parse_args()
     unknown = set(arguments.sections) - set(SECTIONS)

@@ -214,3 +214,27 @@ def test_behind_a_launcher_one_mistake_is_said_once(
     assert seen.said.count("hvdscale: error: ") == 1, seen.said
     assert "window_s" in seen.said
     assert not seen.results.exists()
+
+
+def test_the_other_ranks_wait_before_they_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A launcher ends all ranks with the first: rank 0 must have spoken by then."""
+    from harness import byhand
+
+    waited: list[float] = []
+    monkeypatch.setattr(byhand.time, "sleep", waited.append)
+    place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        byhand.by_hand(
+            "stress_strian",
+            flags={"batch_size": 75},
+            overrides=(),
+            results=tmp_path / "results",
+            data_dir=tmp_path,
+        )
+    assert ended.value.code == 2
+    assert waited == [byhand.PATIENCE_S]
+    assert capfd.readouterr() == ("", "")

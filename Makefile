@@ -6,7 +6,7 @@
 
 VENV ?= .venv
 MPI ?= auto
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
 PY := $(VENV)/bin/python
 STAMPS := $(VENV)/.stamps
 BUILDER := harness/detect.py $(wildcard harness/horovod_build/*.py)

@@ -107,6 +107,8 @@ def measure(
     cores: tuple[int, ...],
 ) -> Measured | None:
     """Measure a point on all ranks; return the result on rank 0 and None on the others."""
+    # The proof looks at what this first, short all-reduce has set up.
+    allreduce.check_sum(engine, world)
     proofs = engine.gather(engine.proof())
     gate.check_backend(proofs, resolved.backend)
     workload = _prepare(config, data_dir, engine, world)
@@ -313,6 +315,7 @@ def _write(spec: RunSpec, started_at: str, measured: Measured) -> None:
         resolved=spec.resolved,
         started_at=started_at,
         ended_at=now(),
+        argv=spec.argv,
         **measured.fields,
     )
     Store.open(spec.results).commit(record, measured.steps)

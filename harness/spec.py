@@ -51,6 +51,7 @@ class RunSpec(Frozen):
     log_dir: Path  # rank-K.log of this attempt
     data_dir: Path
     timeout_s: float
+    argv: tuple[str, ...] = ()  # what starts the ranks
     launch_id: str = ""  # marks the processes of this launch in their environment
 
     @classmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -40,7 +42,12 @@ def command_bench(
         raise ConfigError(f"bench: --run {run_file}: there is no such file")
     from harness.bench import run_spec
 
-    return run_spec(run_file)
+    code = run_spec(run_file)
+    # Everything is written and the engine has left its world. What is left is the destruction of
+    # libraries, in which a thread of Gloo's can still abort a good launch.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def command_build_horovod(arguments: Sequence[str]) -> int:

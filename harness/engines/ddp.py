@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from harness.engines.api import Reduced, World
+from harness.engines.nccl_log import own_output, parse_nccl_log
 from harness.engines.torch_engine import TorchEngine, loaded_libraries
 from harness.engines.torch_step import TorchStep, nothing
 from harness.errors import LaunchError
@@ -126,6 +127,8 @@ class Ddp(TorchEngine):
     def proof(self) -> BackendProof:
         backend = str(dist.get_backend())
         evidence = {"process_group": backend, **loaded_libraries("libnccl.so", "libibverbs.so")}
+        if backend == "nccl":
+            evidence |= parse_nccl_log(own_output())
         return BackendProof(
             requested=self.resolved.backend, proven=backend, controller=None, evidence=evidence
         )

@@ -18,7 +18,8 @@ from typing_extensions import override
 
 from harness.config.models import HorovodTuning
 from harness.engines.api import World
-from harness.engines.torch_engine import TorchEngine, loaded_libraries
+from harness.engines.nccl_log import own_output, parse_nccl_log
+from harness.engines.torch_engine import TorchEngine, loaded_libraries, mpi_library
 from harness.engines.torch_step import TorchStep
 from harness.errors import LaunchError
 from harness.record import BackendProof
@@ -169,6 +170,9 @@ class HorovodTorch(TorchEngine):
         }
         if hvd.mpi_enabled():
             evidence["mpi_threads_supported"] = str(hvd.mpi_threads_supported())
+            evidence["mpi_library"] = mpi_library(evidence["libmpi.so"])
+        if proven == "nccl":
+            evidence |= parse_nccl_log(own_output())
         return BackendProof(
             requested=self.resolved.backend,
             proven=proven,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -72,6 +73,15 @@ class TorchEngine(Engine):
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def mpi_library(path: str) -> str:
+    """Return what the MPI in the shared library ``path`` calls itself, on one line."""
+    library = ctypes.CDLL(path)
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+    # MPI 3.1, 8.1.1: callable at any time, even before MPI_Init.
+    library.MPI_Get_library_version(text, ctypes.byref(length))
+    return " ".join(text.value.decode(errors="replace").split())
 
 
 def loaded_libraries(*stems: str) -> dict[str, str]:

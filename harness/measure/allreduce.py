@@ -32,6 +32,13 @@ def run_isolated(engine: Engine, world: World, count_bytes: int) -> NDArray[np.f
     return times
 
 
+def check_sum(engine: Engine, world: World, count_bytes: int = 4096) -> None:
+    """Do one short all-reduce and raise LaunchError where its sum is wrong."""
+    buffer = engine.make_buffer(count_bytes)
+    _timed(engine, buffer, world)
+    _check_sum(engine.to_host(buffer), world)
+
+
 def _timed(engine: Engine, buffer: object, world: World) -> float:
     engine.fill(buffer, float(world.rank + 1))
     started = time.perf_counter()

@@ -63,7 +63,6 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
     launch_id = new_launch_id()
     spec = _spec(launch, place, attempt, log_dir, launch_id)
     run_file = log_dir / "run.json"
-    spec.write(run_file)
     started_at = _now()
     argv: tuple[str, ...] = ()
     try:
@@ -72,6 +71,7 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
         ending = Ending(exit_code=None, wall_s=0.0, start_error=str(error))
     else:
         argv = made.argv
+        spec.model_copy(update={"argv": argv}).write(run_file)
         ending = run_launch(
             made.argv,
             {**made.env, **runner_environment(launch)},

@@ -21,7 +21,7 @@ from harness.store import Store
 BARE = Path(__file__).with_name("bare.py")
 ROOT = Path(__file__).parents[2]
 SAMPLES, BATCH, WARMUP_STEPS = 20_000, 75, 20
-WINDOW_S = 4.0
+WINDOW_S = 3.0
 TIMEOUT_S = 120.0
 BUDGET = 0.98
 

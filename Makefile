@@ -36,6 +36,7 @@ $(STAMPS)/horovod: $(STAMPS)/packages $(BUILDER)
 
 demo: setup
 	@$(VENV)/bin/hvdscale run demo
+	@$(VENV)/bin/hvdscale collect demo
 	@$(VENV)/bin/hvdscale plot demo
 
 test: setup

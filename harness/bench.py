@@ -291,14 +291,17 @@ def _rows(instrument: str, rank: int, columns: Mapping[str, NDArray[np.float64]]
     import pyarrow as pa
 
     count = len(columns["step_s"])
+    # Lists: given a numpy array, pyarrow imports pandas to look whether it is one of its own, and
+    # that is a second more for every launch.
     arrays = {
         "instrument": pa.array([instrument] * count, pa.string()),
-        "rank": pa.array(np.full(count, rank), pa.int32()),
-        "step": pa.array(np.arange(count), pa.int32()),
+        "rank": pa.array([rank] * count, pa.int32()),
+        "step": pa.array(list(range(count)), pa.int32()),
     }
     for name in STEP_COLUMNS[3:]:
         values = columns.get(name)
-        arrays[name] = pa.nulls(count, pa.float64()) if values is None else pa.array(values)
+        listed = [None] * count if values is None else values.tolist()
+        arrays[name] = pa.array(listed, pa.float64())
     return pa.table(arrays)
 
 

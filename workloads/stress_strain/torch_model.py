@@ -58,12 +58,11 @@ def build(seed: int) -> Parts:
 def make_model(seed: int) -> StressStrainNet:
     """Return the network with weights and biases uniform in +-1/sqrt(fan-in), PyTorch's default.
 
-    The numbers come from a generator of their own. The layers are first made without memory, so
-    that PyTorch's own initialisation draws nothing: the global random state stays as it was.
+    The numbers come from a generator of their own, and the global random state, which PyTorch's own
+    initialisation draws from, is put back: it stays as it was.
     """
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]):
         model = StressStrainNet()
-    model.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for layer in model.layers:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from harness.config import RunConfig, run_id
 from harness.detect import Machine, detect_machine
 from harness.launch import build
 from harness.legal import resolve
+from harness.processes import MARKER, end_launch
 from harness.spec import BlockRef, RunSpec
 from harness.stats import geometric_interval
 from harness.store import Store
@@ -49,17 +52,21 @@ class Ratios:
         )
 
 
-def measure(backend: str, pairs: int, folder: Path) -> Ratios:
+def measure(backend: str, pairs: int, limit_s: float, folder: Path) -> Ratios:
     """Launch bare, bench, bench, bare, … with two ranks: ``pairs`` of each, after one to settle.
 
     Neighbours make a pair; their order alternates, so that a drift of the machine favours neither.
+    After ``limit_s`` no further pair is begun.
     """
+    deadline = time.monotonic() + limit_s
     machine = detect_machine(slots=2)
     store = Store.open(folder / backend, create=True)
     # The first launch makes the data and tells how many steps fill the window.
     steps = math.ceil(WINDOW_S * _bench(backend, 50, 0, machine, store))
     ratios, bare_rates = [], []
     for number in range(pairs):
+        if ratios and time.monotonic() > deadline:
+            break
         rates = {}
         for kind in ("bare", "bench") if number % 2 == 0 else ("bench", "bare"):
             if kind == "bare":
@@ -68,7 +75,7 @@ def measure(backend: str, pairs: int, folder: Path) -> Ratios:
                 rates[kind] = _bench(backend, steps, number + 1, machine, store)
         ratios.append(rates["bench"] / rates["bare"])
         bare_rates.append(math.log(rates["bare"]))
-    return Ratios(backend, tuple(ratios), math.exp(sum(bare_rates) / pairs))
+    return Ratios(backend, tuple(ratios), math.exp(sum(bare_rates) / len(ratios)))
 
 
 def _config(backend: str, steps: int) -> RunConfig:
@@ -134,16 +141,21 @@ def _bare(backend: str, steps: int, machine: Machine, store: Store) -> float:
     return float(rate)
 
 
-def _launch(argv: tuple[str, ...], env: object, logs: Path) -> None:
+def _launch(argv: tuple[str, ...], env: Mapping[str, str], logs: Path) -> None:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        argv,
-        env={**os.environ, **dict(env), "PYTHONPATH": path},  # type: ignore[call-overload]
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    launch_id = secrets.token_hex(16)
+    added = {**env, "PYTHONPATH": path, MARKER: launch_id}
+    try:
+        done = subprocess.run(
+            argv,
+            env={**os.environ, **added},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    finally:
+        end_launch(launch_id)
     if done.returncode:
         said = [*_tails(logs), done.stdout[-2000:], done.stderr[-2000:]]
         raise RuntimeError("\n".join([f"exit code {done.returncode}: {' '.join(argv)}", *said]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from harness.errors import LaunchError
 from harness.spec import Resolved
 
 
@@ -23,4 +24,11 @@ def bind(resolved: Resolved, local_rank: int) -> tuple[int, ...]:
         wanted = cores_of(local_rank, resolved.cores_per_rank, available)
         if len(wanted) == resolved.cores_per_rank:
             os.sched_setaffinity(0, wanted)
-    return tuple(sorted(os.sched_getaffinity(0)))
+    bound = tuple(sorted(os.sched_getaffinity(0)))
+    if resolved.bind and len(bound) != resolved.cores_per_rank:
+        raise LaunchError(
+            f"local rank {local_rank} was to have {resolved.cores_per_rank} core(s) to itself, but "
+            f"of those left to it ({', '.join(map(str, available))}) it got {len(bound)}: start it "
+            "unbound, or with fewer ranks"
+        )
+    return bound

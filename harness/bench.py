@@ -32,8 +32,6 @@ from workloads.api import Parts, Workload, WorkloadError, WorkloadInfo
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from harness.feed.shard import Shard
-
 
 @dataclass(frozen=True)
 class RankResult:
@@ -110,7 +108,7 @@ def measure(
     # The proof looks at what this first, short all-reduce has set up.
     allreduce.check_sum(engine, world)
     proofs = engine.gather(engine.proof())
-    gate.check_backend(proofs, resolved.backend)
+    gate.check_backend(proofs, resolved)
     workload = _prepare(config, data_dir, engine, world)
     parts = workload.parts(config.workload.framework, config.seed)
     rate = learning_rate(config.learning_rate, workload.info, config.global_batch)
@@ -170,13 +168,7 @@ def _feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -
 
     samples = workload.train()
     shard = Shard(len(samples), config.rank_batch, world.rank, world.size, config.seed)
-    return _torch_feed(config, samples, shard, engine)
-
-
-def _torch_feed(config: RunConfig, samples: Any, shard: Shard, engine: Any) -> Callable[[], Any]:
-    from harness.feed.torch_feed import make_feed
-
-    return make_feed(config.data, samples, shard, engine.device).next
+    return engine.feed(config.data, samples, shard).next
 
 
 def _phases(
@@ -190,7 +182,7 @@ def _phases(
 def _isolated(engine: Engine, world: World, step: Step) -> NDArray[np.float64] | None:
     if not step.gradient_allreduce:
         return None
-    return allreduce.run_isolated(engine, world, step.gradient_bytes)
+    return allreduce.run_isolated(engine, world, step.wire_bytes)
 
 
 def _workload_facts(workload: Workload, parts: Parts, rate: float) -> WorkloadFacts:
@@ -225,7 +217,7 @@ def _summarise(
         )
         if marked
         else None,
-        "allreduce": allreduce.summarise(isolated, step.gradient_bytes) if isolated else None,
+        "allreduce": allreduce.summarise(isolated, step.wire_bytes) if isolated else None,
         "provenance": provenance.collect([r.facts for r in results], versions),
     }
     return Measured(fields, _step_table(results, step.gradient_allreduce))
@@ -246,6 +238,7 @@ def _window_summary(
         samples=samples,
         wall_s=wall_s,
         rank_wall_s=tuple(w.wall_s for w in windows),
+        rank_started_at_s=tuple(w.started_at_s for w in windows),
         throughput_samples_per_s=samples / wall_s,
         step_median_s=float(np.median(np.stack([w.step_s for w in windows]))),
         first_loss=float(losses[0]),
@@ -280,7 +273,7 @@ def _phase_columns(
     exposed = np.stack([columns["exposed_sync_s"] for columns in ranks_columns])
     transfer_s, wait_s = phases.split_sync(exposed)
     for rank, columns in enumerate(ranks_columns):
-        if synchronised:
+        if synchronised:  # NaN where the engine cannot mark it, and null in the file
             columns |= {"transfer_s": transfer_s, "wait_s": wait_s[rank]}
         else:
             del columns["exposed_sync_s"]
@@ -301,7 +294,7 @@ def _rows(instrument: str, rank: int, columns: Mapping[str, NDArray[np.float64]]
     for name in STEP_COLUMNS[3:]:
         values = columns.get(name)
         listed = [None] * count if values is None else values.tolist()
-        arrays[name] = pa.array(listed, pa.float64())
+        arrays[name] = pa.array([None if v != v else v for v in listed], pa.float64())
     return pa.table(arrays)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from typing import Any
 from harness import affinity, bench, tuning
 from harness.config import Placement, RunConfig, apply_overrides, run_id
 from harness.config.load import validated
-from harness.detect import Host, Machine, usable_cores
+from harness.detect import Host, Machine, detect_gpus, usable_cores
 from harness.engines.api import Engine
 from harness.errors import ConfigError, HarnessError, StoreError
 from harness.ranks import RankPlace, find_place
@@ -51,6 +52,7 @@ def by_hand(
         config = _config(workload, flags, overrides, place, os.environ)
         machine = _machine(config, place)
         resolved = _check(config, machine)
+        config = _settled(config, resolved)
     except HarnessError as error:
         if place.rank == 0:
             raise
@@ -121,16 +123,13 @@ def _add_horovod(data: dict[str, Any], place: RankPlace, environ: Mapping[str, s
     controller = controller or ("gloo" if place.launcher == "horovodrun" else "mpi")
     data["horovod"] = {"controller": controller, **tuning.from_environment(environ), **given}
     operations = environ.get("HOROVOD_CPU_OPERATIONS", "").lower()
-    if "backend" not in data and not _has_gpu():
+    if "backend" not in data and _device() == "cpu":
         data["backend"] = operations or str(data["horovod"]["controller"])
 
 
-def _has_gpu() -> bool:
-    if find_spec("torch") is None:
-        return False
-    import torch
-
-    return torch.cuda.is_available()
+def _device() -> str:
+    # Not by torch: it reads its environment when it is imported, and that is not made yet.
+    return "cuda" if detect_gpus() else "cpu"
 
 
 def _machine(config: RunConfig, place: RankPlace) -> Machine:
@@ -140,10 +139,16 @@ def _machine(config: RunConfig, place: RankPlace) -> Machine:
     hosts = tuple(Host(f"node{n}", usable_cores(), on_this_host) for n in range(count))
     return Machine(
         hosts=hosts,
-        device="cuda" if _has_gpu() else "cpu",
+        device=_device(),
         launchers={place.launcher: place.launcher},
         modules=frozenset(name for name in _MODULES if find_spec(name) is not None),
     )
+
+
+def _settled(config: RunConfig, resolved: Resolved) -> RunConfig:
+    from harness.validate import settled
+
+    return settled(config, resolved)
 
 
 def _check(config: RunConfig, machine: Machine) -> Resolved:
@@ -154,7 +159,13 @@ def _check(config: RunConfig, machine: Machine) -> Resolved:
 
 def _set_environment(config: RunConfig, resolved: Resolved) -> None:
     """Put the config in force before a framework reads its environment."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(resolved.cores_per_rank))
+    for name in tuning.THREADS:
+        os.environ.setdefault(name, str(resolved.cores_per_rank))
+    if resolved.backend == "nccl" and "NCCL_DEBUG_FILE" not in os.environ:
+        # The proof of the backend is what NCCL says of itself; on the screen it would be noise.
+        os.environ |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+        descriptor, os.environ["NCCL_DEBUG_FILE"] = tempfile.mkstemp(prefix="hvdscale-nccl-")
+        os.close(descriptor)
     if config.engine != "horovod":
         return
     os.environ.update(tuning.to_environment(config.horovod))
@@ -199,6 +210,7 @@ def _write(
             resolved=resolved,
             started_at=started_at,
             ended_at=bench.now(),
+            argv=tuple(sys.argv),
             **measured.fields,
         )
         try:

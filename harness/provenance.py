@@ -40,8 +40,8 @@ def collect(
         "versions": dict(engine_versions),
         "kernel": platform.release(),
         "hosts": sorted({str(facts["host"]) for facts in rank_facts}),
-        "cpu_model": _cpu_model(),
-        "cores": os.cpu_count(),
+        "cpu_model": _common(rank_facts, "cpu_model"),
+        "cores": _common(rank_facts, "node_cores"),
         "ranks": [dict(facts) for facts in rank_facts],
         "environment": environment(os.environ),
         "executable": sys.executable,
@@ -50,7 +50,20 @@ def collect(
 
 def of_rank(cores: tuple[int, ...], threads: int) -> dict[str, Any]:
     """Return what differs between ranks: host, process, the cores and threads it has."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "cores": cores, "threads": threads}
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "cores": cores,
+        "threads": threads,
+        "cpu_model": _cpu_model(),
+        "node_cores": os.cpu_count(),
+    }
+
+
+def _common(rank_facts: list[Mapping[str, Any]], key: str) -> Any:
+    """Return what all ranks have, or all that they have where they differ."""
+    found = list(dict.fromkeys(facts[key] for facts in rank_facts))
+    return found[0] if len(found) == 1 else " / ".join(map(str, found))
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

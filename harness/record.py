@@ -63,6 +63,7 @@ class Window(Frozen):
     samples: int  # of all ranks
     wall_s: float  # the longest rank's
     rank_wall_s: tuple[float, ...]
+    rank_started_at_s: tuple[float, ...]  # of the window, seconds since the epoch on each's clock
     throughput_samples_per_s: float
     step_median_s: float  # over all ranks and steps; diagnostic, hides periodic stalls
     first_loss: float
@@ -77,13 +78,13 @@ class Phases(Frozen):
 
     steps: int
     step_s: float
-    data_s: float
-    forward_s: float
-    backward_s: float
-    exposed_sync_s: float | None  # None where nothing is synchronised
+    data_s: float | None  # None where the engine cannot mark its ends
+    forward_s: float | None
+    backward_s: float | None
+    exposed_sync_s: float | None  # None, too, where nothing is synchronised
     transfer_s: float | None
     wait_s: float | None
-    update_s: float
+    update_s: float | None
     overhead: float  # instrumented step / window step − 1, of this launch
 
 

@@ -12,6 +12,8 @@ from harness.config.models import HorovodTuning
 from harness.errors import ConfigError
 
 _MIB = 1024 * 1024
+#: What makes the numerical libraries of a rank use as many threads as it has cores.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 CYCLE_TIME = "HOROVOD_CYCLE_TIME"  # milliseconds
 FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"  # bytes
 ASYNC_COMPLETION = "HOROVOD_ENABLE_ASYNC_COMPLETION"

@@ -10,15 +10,15 @@ from pathlib import Path
 from harness.config.expand import expand
 from harness.config.identity import point_id
 from harness.config.models import RunConfig, Sweep
+from harness.config.placement import Placement
 from harness.detect import Machine
+from harness.engines.registry import ENGINES
 from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
 from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
 from harness.spec import Resolved
 from workloads import registry
 from workloads.api import OptionValue, WorkloadError
 
-#: Frameworks that the engines can build a step for.
-ENGINE_FRAMEWORKS = ("torch",)
 #: Workloads whose input is an image, the only layout that ``channels_last`` has a meaning for.
 IMAGE_WORKLOADS: frozenset[str] = frozenset()
 
@@ -68,25 +68,48 @@ def plan(sweep: Sweep, machine: Machine) -> Plan:
                 raise
             illegal.append((point, error))
             continue
+        point = settled(point, decided)
         key = point_id(point)
         resolved[key] = decided
         kept[key] = (point, base)
     _check_values_remain(illegal, [point for point, _ in kept.values()])
     launches: dict[str, RunConfig] = {}
-    bases = {id(base): base for _, base in kept.values() if base is not None}
-    for base in bases.values():
-        key = point_id(base)
-        if key not in launches:
-            launches[key] = base
-            resolved[key] = _check_base(base, machine)
+    bases: dict[int, RunConfig] = {}  # many points share the object, so each is checked once
+    for base in (base for _, base in kept.values() if base is not None):
+        if id(base) not in bases:
+            decided = _check_base(base, machine)
+            bases[id(base)] = settled(base, decided)
+            key = point_id(bases[id(base)])
+            launches[key] = bases[id(base)]
+            resolved[key] = decided
     launches |= {key: point for key, (point, _) in kept.items()}
     return Plan(
         launches=tuple(launches.values()),
         points=tuple(point for point, _ in kept.values()),
-        bases=tuple(base for _, base in kept.values()),
+        bases=tuple(bases[id(base)] if base is not None else None for _, base in kept.values()),
         resolved={key: resolved[key] for key in launches},
         left_out=tuple((point, str(error)) for point, error in illegal),
     )
+
+
+def settled(config: RunConfig, resolved: Resolved) -> RunConfig:
+    """Return ``config`` in the one form that its id is taken of, so that equal points are equal.
+
+    A device count becomes the placement that it was resolved to, which is what is measured; options
+    of the workload that are at their defaults are left out.
+    """
+    workload = config.workload
+    options = registry.info(workload.name).options
+    kept = {
+        name: value for name, value in workload.options.items() if value != options[name].default
+    }
+    changes: dict[str, object] = {}
+    if kept != workload.options:
+        changes["workload"] = workload.model_copy(update={"options": kept})
+    if not config.placement.devices:
+        changes["placement"] = Placement(config.placement.count, resolved.placement)
+        changes["placement_policy"] = "pack"  # has no meaning any more
+    return config.model_copy(update=changes) if changes else config
 
 
 def check_point(config: RunConfig, machine: Machine) -> Resolved:
@@ -158,10 +181,11 @@ def _check_workload(config: RunConfig) -> int:
             f"workload {workload.name} has no {workload.framework} model; "
             f"it has: {', '.join(frameworks)}"
         )
-    if workload.framework not in ENGINE_FRAMEWORKS:
+    if (config.engine, workload.framework) not in ENGINES:
+        able = sorted(framework for engine, framework in ENGINES if engine == config.engine)
         raise ConfigError(
-            f"no engine can train in {workload.framework} yet; "
-            f"set workload.framework to one of: {', '.join(ENGINE_FRAMEWORKS)}"
+            f"engine {config.engine} cannot train in {workload.framework}; "
+            f"set workload.framework to one of: {', '.join(able)}"
         )
     return train_size
 

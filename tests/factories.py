@@ -227,6 +227,7 @@ def _window(made: RunConfig, rate: float) -> Window:
         samples=steps * made.global_batch,
         wall_s=wall_s,
         rank_wall_s=(wall_s,) + (wall_s * 0.999,) * (n - 1),
+        rank_started_at_s=(1.8e9,) * n,
         throughput_samples_per_s=rate,
         step_median_s=wall_s / steps,
         first_loss=0.1,

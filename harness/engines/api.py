@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.config.models import RunConfig
+from harness.feed.shard import Feed, Shard
 from harness.record import BackendProof
 from harness.spec import Resolved
-from workloads.api import Parts
+from workloads.api import Parts, Samples
 
 #: Boundaries of a marked step, in order; a phase is the time between two neighbours.
 BOUNDARIES = ("start", "data", "forward", "backward", "sync", "update")
@@ -52,6 +53,7 @@ class Step(ABC):
     """
 
     gradient_bytes: int
+    wire_bytes: int  # of one set of gradients as it is sent: less where it is compressed
     gradient_allreduce: bool  # False where one rank trains alone
 
     @abstractmethod
@@ -60,6 +62,7 @@ class Step(ABC):
 
         ``batch`` is what the feed made: tensors on the step's device. With ``sync=False`` the step
         is the same without the all-reduce; engines that cannot do that raise NotImplementedError.
+        What is returned is not overwritten by a later step: the window keeps every step's loss.
         """
 
     @abstractmethod
@@ -73,8 +76,8 @@ class Step(ABC):
     def take_marks(self) -> NDArray[np.float64]:
         """Return and forget the marks: (steps, len(BOUNDARIES)) seconds on one clock of this rank.
 
-        A boundary that this engine does not have (``sync`` where nothing is synchronised) equals
-        the one before it.
+        A boundary that this engine cannot mark is NaN, and so are the phases on both sides of it:
+        absent in the record, never zero.
         """
 
     @abstractmethod
@@ -89,7 +92,8 @@ class Step(ABC):
     def checksum(self) -> str:
         """Return a digest of all trainable parameters, bit by bit.
 
-        Buffers are left out: running statistics of a BatchNorm are each rank's own by design.
+        Buffers are left out: no engine here broadcasts them, so a BatchNorm's running statistics
+        are each rank's own.
         """
 
     @abstractmethod
@@ -114,6 +118,10 @@ class Engine(ABC):
     @abstractmethod
     def build(self, parts: Parts, learning_rate: float) -> Step:
         """Make the step: parameters are broadcast from rank 0, so that all ranks start alike."""
+
+    @abstractmethod
+    def feed(self, kind: str, samples: Samples, shard: Shard) -> Feed:
+        """Make what brings this rank's batches to its device: ``device``, ``host`` or ``disk``."""
 
     @abstractmethod
     def make_buffer(self, count_bytes: int) -> Any:

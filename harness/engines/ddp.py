@@ -14,8 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from harness.engines.api import Reduced, World
-from harness.engines.nccl_log import own_output, parse_nccl_log
-from harness.engines.torch_engine import TorchEngine, loaded_libraries
+from harness.engines.evidence import NETWORK_STEMS, loaded_libraries
+from harness.engines.nccl_log import is_nccl, nccl_evidence
+from harness.engines.torch_engine import TorchEngine
 from harness.engines.torch_step import TorchStep, nothing
 from harness.errors import LaunchError
 from harness.ranks import RankPlace, find_place
@@ -51,6 +52,11 @@ class DdpStep(TorchStep):
         loss.backward()
         for handle in handles:
             handle.remove()
+        if handles and self._left:
+            raise LaunchError(
+                f"{self._left} trainable parameter(s) got no gradient, so the moment of the last "
+                "one cannot be marked; leave phases out of measure.instruments"
+            )
 
     def _synchronise(self, sync: bool) -> None:
         self._reduced_steps += int(sync and self.gradient_allreduce)
@@ -61,12 +67,11 @@ class DdpStep(TorchStep):
         Tensor hooks run before the gradient is accumulated, and DDP's own hooks after, so the mark
         stands at the end of local work and before the last bucket's all-reduce can start.
         """
-        left = len(self._trained)
+        self._left = len(self._trained)
 
         def count(gradient: torch.Tensor) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
+            self._left -= 1
+            if self._left == 0:
                 mark()
 
         return [parameter.register_hook(count) for parameter in self._trained]
@@ -100,7 +105,8 @@ class Ddp(TorchEngine):
     def build(self, parts: Parts, learning_rate: float) -> DdpStep:
         model = parts.model.to(self.device)
         ids = [self.device.index] if self.device.type == "cuda" else None
-        wrapped = DistributedDataParallel(model, device_ids=ids)
+        # Horovod broadcasts no buffers either; DDP would do it in each forward pass.
+        wrapped = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
         optimiser = parts.optimiser(model, learning_rate)
         return DdpStep(parts, wrapped, optimiser, self)
 
@@ -126,11 +132,13 @@ class Ddp(TorchEngine):
     @override
     def proof(self) -> BackendProof:
         backend = str(dist.get_backend())
-        evidence = {"process_group": backend, **loaded_libraries("libnccl.so", "libibverbs.so")}
+        evidence = {"process_group": backend, **loaded_libraries(*NETWORK_STEMS)}
+        proven: str | None = backend
         if backend == "nccl":
-            evidence |= parse_nccl_log(own_output())
+            evidence |= nccl_evidence()
+            proven = backend if is_nccl(evidence) else None
         return BackendProof(
-            requested=self.resolved.backend, proven=backend, controller=None, evidence=evidence
+            requested=self.resolved.backend, proven=proven, controller=None, evidence=evidence
         )
 
     @override

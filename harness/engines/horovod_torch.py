@@ -5,49 +5,34 @@ Read against Horovod 0.28.1's ``horovod/torch/optimizer.py`` and ``horovod/commo
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import horovod
 import horovod.torch as hvd
-import torch
 from typing_extensions import override
 
 from harness.config.models import HorovodTuning
+from harness.detect import read_build_marker
 from harness.engines.api import World
-from harness.engines.nccl_log import own_output, parse_nccl_log
-from harness.engines.torch_engine import TorchEngine, loaded_libraries, mpi_library
+from harness.engines.evidence import (
+    NETWORK_STEMS,
+    horovod_backend,
+    horovod_controller,
+    loaded_libraries,
+    mpi_evidence,
+)
+from harness.engines.nccl_log import is_nccl, nccl_evidence
+from harness.engines.torch_engine import TorchEngine
 from harness.engines.torch_step import TorchStep
 from harness.errors import LaunchError
 from harness.record import BackendProof
 from workloads.api import Parts
 
-BUILD_MARKER = "hvdscale_build.json"
-
-
-class Bf16Compressor(hvd.Compression.none):  # type: ignore[misc]
-    """Sends float32 gradients as bfloat16, which keeps their range; Horovod has fp16 only."""
-
-    @staticmethod
-    @override
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
-        if tensor.dtype == torch.float32:
-            return tensor.to(torch.bfloat16), tensor.dtype
-        return tensor, None
-
-    @staticmethod
-    @override
-    def decompress(tensor: torch.Tensor, ctx: torch.dtype | None) -> torch.Tensor:
-        return tensor if ctx is None else tensor.to(ctx)
-
-
 _COMPRESSION = {
     "none": hvd.Compression.none,
     "fp16": hvd.Compression.fp16,
-    "bf16": Bf16Compressor,
 }
 
 
@@ -56,6 +41,8 @@ class HorovodStep(TorchStep):
 
     def __init__(self, parts: Parts, model: Any, optimiser: Any, engine: HorovodTorch) -> None:
         super().__init__(parts, model, optimiser, engine.config.execution, engine.device)
+        if engine.config.horovod.compression == "fp16":
+            self.wire_bytes = self.gradient_bytes // 2
         # At size 1 Horovod registers no hooks, so nothing is reduced.
         self.gradient_allreduce = hvd.size() > 1
         self._passes = engine.config.execution.accumulate
@@ -154,29 +141,32 @@ class HorovodTorch(TorchEngine):
 
     @override
     def proof(self) -> BackendProof:
-        cuda = self.resolved.device == "cuda"
-        proven = active_backend(
-            nccl=cuda and bool(hvd.nccl_built()),
-            gloo=bool(hvd.gloo_enabled()),
-            mpi=bool(hvd.mpi_enabled()),
-            cuda=cuda,
-            mpi_on_device=cuda and _gpu_allreduce_is_mpi(),
-        )
+        gloo, mpi = bool(hvd.gloo_enabled()), bool(hvd.mpi_enabled())
         evidence = {
-            "gloo_enabled": str(hvd.gloo_enabled()),
-            "mpi_enabled": str(hvd.mpi_enabled()),
+            "gloo_enabled": str(gloo),
+            "mpi_enabled": str(mpi),
             "nccl_built": str(hvd.nccl_built()),
-            **loaded_libraries("libmpi.so", "libnccl.so", "libucp.so", "libibverbs.so"),
+            **loaded_libraries(*NETWORK_STEMS),
         }
-        if hvd.mpi_enabled():
-            evidence["mpi_threads_supported"] = str(hvd.mpi_threads_supported())
-            evidence["mpi_library"] = mpi_library(evidence["libmpi.so"])
+        build = read_build_marker().get("gpu")
+        evidence |= {"horovod_build": f"--gpu {build}"} if build else {}
+        if mpi:
+            evidence |= mpi_evidence()
+        proven = horovod_backend(
+            device=self.resolved.device,
+            nccl=bool(hvd.nccl_built()),
+            gloo=gloo,
+            mpi=mpi,
+            build=str(build) if build else None,
+        )
         if proven == "nccl":
-            evidence |= parse_nccl_log(own_output())
+            evidence |= nccl_evidence()
+            proven = "nccl" if is_nccl(evidence) else None
+        named = os.environ.get("HOROVOD_CONTROLLER", "")
         return BackendProof(
             requested=self.resolved.backend,
             proven=proven,
-            controller=_active_controller(),
+            controller=horovod_controller(gloo=gloo, mpi=mpi, named=named),
             evidence=evidence,
         )
 
@@ -187,47 +177,3 @@ class HorovodTorch(TorchEngine):
     @override
     def stop(self) -> None:
         hvd.shutdown()
-
-
-def active_backend(
-    *, nccl: bool, gloo: bool, mpi: bool, cuda: bool, mpi_on_device: bool
-) -> str | None:
-    """Return what Horovod reduces with: the first enabled operation in its own order.
-
-    ``CreateOperationManager`` in operations.cc lists the GPU operations it was built with, then
-    Gloo where its context is enabled, then MPI where its context is; the first one is used.
-    """
-    if mpi_on_device and mpi:
-        return "mpi"
-    if nccl:
-        return "nccl"
-    if gloo:
-        return "gloo"
-    if mpi:
-        return "mpi-host" if cuda else "mpi"
-    return None
-
-
-def _active_controller() -> str | None:
-    """Return what Horovod negotiates over, as ``InitializeHorovodOnce`` decides it.
-
-    Only one context enabled leaves no choice; with both, it is the environment that decided.
-    """
-    if hvd.mpi_enabled() and not hvd.gloo_enabled():
-        return "mpi"
-    if hvd.gloo_enabled() and not hvd.mpi_enabled():
-        return "gloo"
-    named = os.environ.get("HOROVOD_CONTROLLER", "").lower()
-    return named if named in ("mpi", "gloo") else None
-
-
-def _gpu_allreduce_is_mpi() -> bool:
-    """Say whether Horovod was built to hand device pointers to MPI, which only the build knows.
-
-    ``hvdscale build-horovod`` leaves its options beside the package; Horovod itself keeps none.
-    """
-    path = Path(horovod.__file__).parent / BUILD_MARKER
-    try:
-        return bool(json.loads(path.read_text(encoding="utf-8")).get("gpu") == "mpi-cuda")
-    except (OSError, ValueError):
-        return False

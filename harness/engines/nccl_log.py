@@ -16,7 +16,7 @@ _PATTERNS = {
     "nccl_nodes": re.compile(r"NCCL INFO comm \S+ rank \d+ nRanks \d+ nNodes (\d+)"),
     "nccl_transport": re.compile(r"NCCL INFO Channel \d+/\d+ : .* via (\S+)"),
 }
-_TAIL_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 20  # a communicator is made early in a run
 
 
 def parse_nccl_log(text: str) -> dict[str, str]:
@@ -25,13 +25,26 @@ def parse_nccl_log(text: str) -> dict[str, str]:
     return {name: match[1].strip() for name, match in found.items() if match}
 
 
+def is_nccl(evidence: dict[str, str]) -> bool:
+    """Say whether NCCL is loaded and has said so itself: being built with it proves nothing."""
+    return "libnccl.so" in evidence and "nccl_version" in evidence
+
+
+def nccl_evidence() -> dict[str, str]:
+    """Return what this process's NCCL has said so far."""
+    return parse_nccl_log(own_output())
+
+
 def own_output() -> str:
-    """Return what this process has printed so far, where that goes to a file; else nothing."""
+    """Return the beginning of NCCL's output: its own file, else where this process prints to.
+
+    Nothing where that is no file.
+    """
     try:
-        path = os.readlink("/proc/self/fd/1")
+        path = os.environ.get("NCCL_DEBUG_FILE") or os.readlink("/proc/self/fd/1")
         if not os.path.isfile(path):
             return ""
         with open(path, "rb") as file:
-            return file.read(_TAIL_BYTES).decode(errors="replace")
+            return file.read(_HEAD_BYTES).decode(errors="replace")
     except OSError:
         return ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +12,9 @@ from typing_extensions import override
 
 from harness.engines.api import Engine
 from harness.errors import MissingDependencyError
+from harness.feed.shard import Shard
+from harness.feed.torch_feed import TorchFeed, make_feed
+from workloads.api import Samples
 
 
 class TorchEngine(Engine):
@@ -70,28 +71,10 @@ class TorchEngine(Engine):
             found["nccl"] = ".".join(map(str, nccl.version()))
         return {key: value for key, value in found.items() if value}
 
+    @override
+    def feed(self, kind: str, samples: Samples, shard: Shard) -> TorchFeed:
+        return make_feed(kind, samples, shard, self.device)
+
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-def mpi_library(path: str) -> str:
-    """Return what the MPI in the shared library ``path`` calls itself, on one line."""
-    library = ctypes.CDLL(path)
-    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
-    # MPI 3.1, 8.1.1: callable at any time, even before MPI_Init.
-    library.MPI_Get_library_version(text, ctypes.byref(length))
-    return " ".join(text.value.decode(errors="replace").split())
-
-
-def loaded_libraries(*stems: str) -> dict[str, str]:
-    """Return the shared libraries mapped into this process whose file name begins with a stem."""
-    found: dict[str, str] = {}
-    with open(f"/proc/{os.getpid()}/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            path = line.split(maxsplit=5)[-1].strip()
-            name = os.path.basename(path)
-            for stem in stems:
-                if name.startswith(stem):
-                    found[stem] = path
-    return found

@@ -36,6 +36,7 @@ class TorchStep(Step):
     ) -> None:
         self.device = device
         self.gradient_bytes = parts.gradient_bytes
+        self.wire_bytes = parts.gradient_bytes
         self.optimiser = optimiser
         self._parameters = dict(parts.model.named_parameters())
         self._model = torch.compile(model) if execution.compile else model

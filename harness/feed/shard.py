@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 from numpy.typing import NDArray
+
+
+class Feed(Protocol):
+    """Gives one rank's batches, step by step."""
+
+    shard: Shard  # where it stands
+
+    def next(self) -> Any:
+        """Return (inputs, targets) of the next step, on the device."""
 
 
 class Shard:

@@ -20,7 +20,7 @@ class TorchFeed(ABC):
     """Gives this rank's next batch as tensors on the device."""
 
     def __init__(self, shard: Shard, device: torch.device) -> None:
-        self.shard = shard
+        self.shard: Shard = shard
         self._device = device
 
     def next(self) -> TorchBatch:

@@ -8,7 +8,7 @@ two launchers cannot differ. Names and meaning: Horovod 0.28.1, ``horovod/common
 from __future__ import annotations
 
 from harness.launch.api import Launch
-from harness.tuning import NOT_IN_CONFIG, to_environment
+from harness.tuning import NOT_IN_CONFIG, THREADS, to_environment
 
 #: Knobs that a shell may have set and that a config does not have, pinned to Horovod's defaults:
 #: equal run ids must mean equal measurements.
@@ -35,7 +35,7 @@ def rank_environment(launch: Launch) -> dict[str, str]:
 def _threads(launch: Launch) -> dict[str, str]:
     # Left alone, every rank would start a thread for each core of the node.
     cores = str(launch.resolved.cores_per_rank)
-    env = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), cores)
+    env = dict.fromkeys(THREADS, cores)
     if launch.config.workload.framework == "tensorflow":
         env |= {"TF_NUM_INTRAOP_THREADS": cores, "TF_NUM_INTEROP_THREADS": cores}
     return env

@@ -9,6 +9,7 @@ import numpy as np
 from harness.errors import LaunchError
 from harness.measure.window import RankWindow
 from harness.record import BackendProof
+from harness.spec import Resolved
 
 
 def check_window(
@@ -47,11 +48,16 @@ def check_window(
             )
 
 
-def check_backend(proofs: Sequence[BackendProof], requested: str | None) -> None:
-    """Raise LaunchError where what moves the bytes is not what was asked for, on any rank."""
+def check_backend(proofs: Sequence[BackendProof], resolved: Resolved) -> None:
+    """Raise LaunchError where backend or controller is not what was asked for, on any rank."""
     for rank, proof in enumerate(proofs):
-        if proof.proven != requested:
+        if proof.proven != resolved.backend:
             raise LaunchError(
-                f"backend {requested} was asked for, but on rank {rank} "
-                f"{proof.proven or 'an unknown one'} moves the gradients ({proof.evidence})"
+                f"backend {resolved.backend} was asked for, but on rank {rank} "
+                f"{proof.proven or 'an unproven one'} moves the gradients ({proof.evidence})"
+            )
+        if proof.controller != resolved.controller:
+            raise LaunchError(
+                f"controller {resolved.controller} was asked for, but rank {rank} negotiates over "
+                f"{proof.controller or 'an unknown one'} ({proof.evidence})"
             )

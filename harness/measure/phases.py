@@ -54,17 +54,26 @@ def summarise(
 ) -> Phases:
     """Return means over ranks and steps; ``window_step_s`` is the window's mean step."""
     stacked = np.stack(ranks)  # (ranks, steps, 1 + phases)
-    means = dict(zip(("step_s", *PHASES), stacked.mean(axis=(0, 1)).tolist(), strict=True))
-    transfer_s, wait_s = split_sync(stacked[:, :, 1 + PHASES.index("exposed_sync_s")])
+    step_s = float(stacked[:, :, 0].mean())
+    means = dict(zip(PHASES, stacked[:, :, 1:].mean(axis=(0, 1)).tolist(), strict=True))
+    exposed_s = stacked[:, :, 1 + PHASES.index("exposed_sync_s")]
+    if not synchronised:
+        exposed_s = np.full_like(exposed_s, np.nan)
+    transfer_s, wait_s = split_sync(exposed_s)
     return Phases(
         steps=stacked.shape[1],
-        step_s=means["step_s"],
-        data_s=means["data_s"],
-        forward_s=means["forward_s"],
-        backward_s=means["backward_s"],
-        exposed_sync_s=means["exposed_sync_s"] if synchronised else None,
-        transfer_s=float(transfer_s.mean()) if synchronised else None,
-        wait_s=float(wait_s.mean()) if synchronised else None,
-        update_s=means["update_s"],
-        overhead=means["step_s"] / window_step_s - 1.0,
+        step_s=step_s,
+        data_s=_or_none(means["data_s"]),
+        forward_s=_or_none(means["forward_s"]),
+        backward_s=_or_none(means["backward_s"]),
+        exposed_sync_s=_or_none(exposed_s.mean()),
+        transfer_s=_or_none(transfer_s.mean()),
+        wait_s=_or_none(wait_s.mean()),
+        update_s=_or_none(means["update_s"]),
+        overhead=step_s / window_step_s - 1.0,
     )
+
+
+def _or_none(mean: float) -> float | None:
+    """Return what could be marked; NaN stands for what could not."""
+    return None if np.isnan(mean) else float(mean)

@@ -28,11 +28,11 @@ class WarmUp:
 class RankWindow:
     """One rank's view of the window."""
 
+    started_at_s: float  # seconds since the epoch, on this rank's clock
     wall_s: float  # device synchronised at both ends, and nowhere between
     step_s: NDArray[np.float64]  # (steps,); on a GPU the pace of queueing, not of computing
     losses: NDArray[np.float64]  # (steps,), local
     reduced_bytes: int
-    reduced_steps: int
 
 
 def warm_up(step: Step, next_batch: Callable[[], Any], engine: Engine, measure: Measure) -> WarmUp:
@@ -66,6 +66,7 @@ def run_window(step: Step, next_batch: Callable[[], Any], engine: Engine, steps:
     before = step.reduced()
     engine.barrier()
     step.device_synchronise()
+    started_at_s = time.time()
     stamps[0] = clock()
     for index in range(1, steps + 1):
         losses.append(step.run(next_batch()))
@@ -74,9 +75,9 @@ def run_window(step: Step, next_batch: Callable[[], Any], engine: Engine, steps:
     ended = clock()
     after = step.reduced()
     return RankWindow(
+        started_at_s=started_at_s,
         wall_s=ended - stamps[0],
         step_s=np.diff(stamps),
         losses=step.losses(losses),
         reduced_bytes=after.bytes - before.bytes,
-        reduced_steps=after.steps - before.steps,
     )

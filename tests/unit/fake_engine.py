@@ -75,6 +75,9 @@ class FakeEngine(Engine):
     def build(self, parts: Any, learning_rate: float) -> Step:
         raise NotImplementedError
 
+    def feed(self, kind: str, samples: Any, shard: Any) -> Any:
+        raise NotImplementedError
+
     def make_buffer(self, count_bytes: int) -> Any:
         assert count_bytes % 4 == 0
         return np.zeros(count_bytes // 4, dtype=np.float32)

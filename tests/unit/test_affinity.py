@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.affinity import bind, cores_of
+from harness.errors import LaunchError
 from harness.spec import Resolved
 
 
@@ -63,8 +64,6 @@ def test_no_two_ranks_share_a_core(available: list[int], cores: int) -> None:
     [
         (resolved(1, bind=False), 1),  # more ranks than cores
         (resolved(6), 0),  # srun has left exactly its share
-        (resolved(4), 1),  # not enough for this rank: sharing all is better than having half
-        (resolved(2), 3),
     ],
 )
 def test_otherwise_the_mask_stays(
@@ -72,6 +71,14 @@ def test_otherwise_the_mask_stays(
 ) -> None:
     assert bind(made, local_rank) == (0, 1, 4, 5, 8, 9)
     assert system["allowed"] == {0, 1, 4, 5, 8, 9}
+
+
+@pytest.mark.parametrize(("made", "local_rank"), [(resolved(4), 1), (resolved(2), 3)])
+def test_a_binding_that_cannot_be_is_no_silent_sharing(
+    system: dict[str, set[int]], made: Resolved, local_rank: int
+) -> None:
+    with pytest.raises(LaunchError, match=f"local rank {local_rank} was to have"):
+        bind(made, local_rank)
 
 
 def test_the_real_mask_is_set() -> None:

@@ -46,7 +46,7 @@ def result(rank: int, marked: bool = True, reduced: bool = True) -> bench.RankRe
         step_s=np.arange(STEPS) + rank / 10,
         losses=np.ones(STEPS),
         reduced_bytes=0,
-        reduced_steps=0,
+        started_at_s=1e9,
     )
     # Columns: the step, data, forward, backward, exposed sync, update.
     phases = np.tile([10.0, 1, 2, 3, 4 + rank, 5], (MARKED, 1)) if marked else None

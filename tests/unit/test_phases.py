@@ -83,3 +83,14 @@ def test_what_is_not_synchronised_has_no_sync_rather_than_none_of_it() -> None:
     found = summarise([rows(1.0, forward_s=0.5)], window_step_s=1.0, synchronised=False)
     assert (found.exposed_sync_s, found.transfer_s, found.wait_s) == (None, None, None)
     assert found.forward_s == pytest.approx(0.5)
+
+
+def test_a_boundary_that_cannot_be_marked_makes_its_phases_absent() -> None:
+    """As in a compiled step that has no seam between forward and backward."""
+    marked = rows(1.0, forward_s=np.nan, backward_s=np.nan, exposed_sync_s=0.25, update_s=0.5)
+    found = summarise([marked, marked], window_step_s=1.0, synchronised=True)
+    assert (found.forward_s, found.backward_s) == (None, None)
+    assert (found.exposed_sync_s, found.update_s, found.step_s) == (0.25, 0.5, 1.0)
+    unmarked_sync = rows(1.0, forward_s=0.5, exposed_sync_s=np.nan)
+    found = summarise([unmarked_sync] * 2, window_step_s=1.0, synchronised=True)
+    assert (found.exposed_sync_s, found.transfer_s, found.wait_s) == (None, None, None)

@@ -64,20 +64,28 @@ def test_no_secret_is_anywhere_in_a_record(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_collected() -> None:
-    facts = [{"host": "b", "pid": 1}, {"host": "a", "pid": 2}, {"host": "a", "pid": 3}]
+    like = {"cpu_model": "A", "node_cores": 8}
+    facts = [{"host": "b", "pid": 1} | like, {"host": "a", "pid": 2} | like, {"host": "a"} | like]
     found = provenance.collect(facts, {"torch": "2.13.0"})
     assert found["hosts"] == ["a", "b"]
     assert found["ranks"] == facts
     assert found["versions"] == {"torch": "2.13.0"}
     assert found["harness"]["version"] == harness.__version__
-    assert found["cores"] == os.cpu_count()
+    assert (found["cpu_model"], found["cores"]) == ("A", 8)
     assert found["packages"]["numpy"]
-    assert found["cpu_model"]
     json.dumps(found)  # plain data
+
+
+def test_unlike_nodes_in_one_launch_are_seen() -> None:
+    nodes = [{"host": "a", "cpu_model": "A", "node_cores": 8}]
+    nodes += [{"host": "b", "cpu_model": "B", "node_cores": 8}]
+    assert provenance.collect(nodes, {})["cpu_model"] == "A / B"
 
 
 def test_of_rank() -> None:
     found = provenance.of_rank((2, 3), 2)
+    assert found["node_cores"] == os.cpu_count()
+    assert found["cpu_model"]
     assert (found["cores"], found["threads"], found["pid"]) == ((2, 3), 2, os.getpid())
 
 

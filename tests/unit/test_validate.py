@@ -222,3 +222,32 @@ def test_a_base_that_cannot_run_is_an_error_that_says_so() -> None:
 def test_base_node_is_a_full_node_of_this_machine() -> None:
     planned = plan(sweep(placement="1x2", base="node"), CPU)
     assert [str(b.placement) for b in planned.bases if b] == ["1x4"]
+
+
+def test_equal_points_have_one_form_and_one_id() -> None:
+    """A count is the placement it resolves to, and a default that is written out is left out."""
+    written = parse_sweep(
+        {
+            "name": "x",
+            "workload": {"name": "stress_strain", "samples": 1_000_000},
+            "engine": "horovod",
+            "backend": "mpi",
+            "placement": [1, "1x1", 2, "1x2"],
+            "batch_size": 8,
+            "base": "horovod@1",
+        }
+    )
+    plain = parse_sweep(
+        {
+            "name": "x",
+            "workload": "stress_strain",
+            "engine": "horovod",
+            "backend": "mpi",
+            "placement": ["1x1", "1x2"],
+            "batch_size": 8,
+            "base": "horovod@1",
+        }
+    )
+    ids = [[point_id(config) for config in plan(sweep, CPU).launches] for sweep in (written, plain)]
+    assert ids[0] == ids[1]
+    assert len(ids[0]) == 2

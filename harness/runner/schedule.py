@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,9 @@ from pathlib import Path
 from harness.config import RunConfig, Sweep, run_id
 from harness.config.identity import point_id
 from harness.detect import Machine
+from harness.runner.stale import stale_check
 from harness.spec import BlockRef, Resolved
-from harness.store import Store
+from harness.store import BrokenError, MissingError, Store
 from harness.validate import Plan, plan
 
 MIN_BLOCKS_FOR_TARGET = 5  # below it a t-interval says little, however narrow it happens to be
@@ -56,6 +56,10 @@ class Planned:
 def planned(sweep: Sweep, machine: Machine, results: Path) -> Work:
     """Check a sweep against a machine; raise a HarnessError on the first fault."""
     checked = plan(sweep, machine)
+    if sweep.measure.ci_target is not None:
+        from harness.stats import require_scipy
+
+        require_scipy("measure.ci_target")  # not after the blocks that it is to judge
     return Work(sweep, machine, checked, (results / sweep.name).absolute())
 
 
@@ -92,13 +96,27 @@ def run_ids(work: Work, blocks: int) -> list[str]:
 
 
 def missing(work: Work) -> Iterator[Planned]:
-    """Yield the launches that are not done, in order; looks at names only and writes nothing."""
+    """Yield the launches that ``run`` would start, in order; writes nothing.
+
+    Raises StoreError where ``run`` would, except that raw steps are not looked at.
+    """
     store = existing_store(work.folder)
-    done = store.done_ids() if store is not None else set()
+    done = _whole(work, store) if store is not None else set()
     for repeat in range(work.blocks):
         for launch in block_launches(work, repeat):
             if launch.run_id not in done:
                 yield launch
+
+
+def _whole(work: Work, store: Store) -> set[str]:
+    check = stale_check(work.plan, work.folder)
+    found = store.done_ids().intersection(run_ids(work, work.max_blocks))
+    for name in list(found):
+        try:
+            check(store.read(name))
+        except (BrokenError, MissingError):
+            found.discard(name)
+    return found
 
 
 def existing_store(folder: Path) -> Store | None:
@@ -111,40 +129,44 @@ def existing_store(folder: Path) -> Store | None:
 def is_wide(work: Work, store: Store, done: Iterable[str], blocks: int, target: float) -> bool:
     """Say whether any point's interval after ``blocks`` blocks is wider than ``target``.
 
-    The interval is that of throughput(point) / throughput(base), paired inside blocks; of the
-    throughput alone where there is no base. A point that never succeeded does not count: more
-    blocks would not narrow it.
+    The interval is the analysis's own: that of throughput(point) / throughput(base), paired inside
+    blocks of one allocation; of the throughput alone where there is no base. Without an interval
+    it is as wide as can be. A point or base that never succeeded does not count: more blocks would
+    not narrow it.
     """
-    from harness.stats import relative_half_width
+    from harness.stats import geometric_interval, log_mean_interval, paired_log_ratios
 
-    throughput = _throughputs(work, store, set(done), blocks)
+    rates = _throughputs(work, store, set(done), blocks)
     for config, base in zip(work.plan.points, work.plan.bases, strict=True):
-        key, base_key = point_id(config), point_id(base) if base is not None else None
-        if key == base_key:
+        point = rates.get(point_id(config), {})
+        below = rates.get(point_id(base), {}) if base is not None else None
+        if not point or below == {} or config == base:
             continue
-        below = throughput.get(base_key, {}) if base_key is not None else None
-        logs = [
-            math.log(value / (below[repeat] if below is not None else 1.0))
-            for repeat, value in throughput.get(key, {}).items()
-            if below is None or repeat in below
-        ]
-        if logs and relative_half_width(logs) > target:
+        logs = paired_log_ratios(point, below) if below is not None else None
+        if logs == {}:
+            return True  # no block of one allocation has both yet
+        interval = geometric_interval(point) if logs is None else log_mean_interval(logs)
+        width = interval.relative_half_width
+        if width is None or width > target:
             return True
     return False
 
 
 def _throughputs(
     work: Work, store: Store, done: set[str], blocks: int
-) -> dict[str | None, dict[int, float]]:
-    """Return point id → repeat → samples per second, of what is done."""
-    found: dict[str | None, dict[int, float]] = {}
+) -> dict[str, dict[tuple[str, int], float]]:
+    """Return point id → (allocation, repeat) → samples per second, of what is done."""
+    found: dict[str, dict[tuple[str, int], float]] = {}
     for config in work.plan.launches:
         for repeat in range(blocks):
             name = run_id(config, repeat)
-            window = store.read(name).window if name in done else None
-            if window is not None:
-                rate = window.throughput_samples_per_s
-                found.setdefault(point_id(config), {})[repeat] = rate
+            if name not in done:
+                continue
+            record = store.read(name)
+            if record.window is not None:
+                block = (record.block.allocation, record.block.repeat)
+                rate = record.window.throughput_samples_per_s
+                found.setdefault(point_id(config), {})[block] = rate
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from harness.config import Sweep, sweep_to_yaml
@@ -12,6 +13,7 @@ from harness.config.identity import point_id
 from harness.detect import Machine
 from harness.paths import default_data_dir
 from harness.runner import schedule
+from harness.runner.data import prepare_data
 from harness.runner.interrupts import Interrupts, interrupts
 from harness.runner.labels import labels
 from harness.runner.launcher import Guard
@@ -19,6 +21,7 @@ from harness.runner.listing import write_points
 from harness.runner.point import Done, Place, command, launch_point
 from harness.runner.progress import Report
 from harness.runner.schedule import Planned, Work
+from harness.runner.stale import stale_check
 from harness.store import Store
 
 INTERRUPTED = 130
@@ -67,44 +70,54 @@ def run_sweep(
     """Run what is missing of ``sweep`` below ``results``.
 
     Everything is checked before anything is written or started; what fails then is a HarnessError.
-    What fails later is a record, and the sweep goes on. SIGINT, SIGTERM or SIGHUP end the present
-    launch with all its processes; what is done is kept.
+    Data that is missing is made before the first launch; WorkloadError where it cannot be. What
+    fails later is a record, and the sweep goes on. SIGINT, SIGTERM or SIGHUP end the present launch
+    with all its processes; what is done is kept.
     """
     work = schedule.planned(sweep, machine, results)
     store = Store.open(work.folder, create=True)
-    ids = schedule.run_ids(work, work.max_blocks)
-    done = store.verify(ids, lambda broken: report.note(str(broken)))
-    store.save_config(sweep_to_yaml(sweep))
     place = Place(machine, store, data_dir or default_data_dir(), sweep.measure.timeout_s)
-    return _Run(work, place, report, launch, done).run()
+    run = _Run(work, place, report, launch)
+    run.look_at(schedule.run_ids(work, work.max_blocks))
+    store.save_config(sweep_to_yaml(sweep))
+    return run.run()
 
 
 class _Run:
     """The state of one ``run_sweep``."""
 
-    def __init__(
-        self, work: Work, place: Place, report: Report, launch: Launch, done: set[str]
-    ) -> None:
+    def __init__(self, work: Work, place: Place, report: Report, launch: Launch) -> None:
         self._work = work
         self._place = place
         self._report = report
         self._launch = launch
-        self._done = done
         self._names = labels(work.plan.launches)
+        self._stale_check = stale_check(work.plan, work.folder)
+        self._done: set[str] = set()
         self._ok = 0
         self._skipped = 0
         self._causes: Counter[str] = Counter()
 
+    def look_at(self, run_ids: Iterable[str]) -> None:
+        """Find out what is done; StoreError where it was measured otherwise than it would be."""
+        self._done |= self._place.store.verify(
+            run_ids, lambda broken: self._report.note(str(broken)), self._stale_check
+        )
+
     def run(self) -> Summary:
-        with interrupts() as stop, Guard() as guard:
-            for planned in self._launches():
-                if self._is_done(planned.run_id):
-                    self._skipped += 1
-                    continue
-                if stop.asked:
-                    break
-                self._run_one(planned, guard, stop)
-            interrupted = stop.asked
+        """Launch what is missing."""
+        missing = filter(self._is_missing, self._launches())
+        first = next(missing, None)
+        interrupted = False
+        if first is not None:
+            # Before the signals are caught: while data is made, Ctrl-C is still an exception.
+            prepare_data(self._work.plan.launches, self._place.data_dir, self._report)
+            with interrupts() as stop, Guard() as guard:
+                for planned in chain([first], missing):
+                    if stop.asked:
+                        break
+                    self._run_one(planned, guard, stop)
+                interrupted = stop.asked
         return Summary(
             folder=self._work.folder,
             ok=self._ok,
@@ -115,11 +128,13 @@ class _Run:
             causes=tuple(self._causes.most_common()),
         )
 
-    def _is_done(self, name: str) -> bool:
+    def _is_missing(self, planned: Planned) -> bool:
+        name = planned.run_id
         # Another runner may have measured it since this one began.
         if name not in self._done and self._place.store.is_done(name):
-            self._done.add(name)
-        return name in self._done
+            self.look_at([name])
+        self._skipped += name in self._done
+        return name not in self._done
 
     def _run_one(self, planned: Planned, guard: Guard, stop: Interrupts) -> None:
         name = self._names[point_id(planned.config)]

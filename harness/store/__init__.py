@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from harness.store.files import write_atomic
 from harness.store.folder import Broken, Store
+from harness.store.reading import BrokenError, MissingError
 
-__all__ = ["Broken", "Store", "write_atomic"]
+__all__ = ["Broken", "BrokenError", "MissingError", "Store", "write_atomic"]

@@ -206,12 +206,15 @@ class Store:
                 continue  # somebody else's quarantine since the listing
 
     def verify(
-        self, run_ids: Iterable[str], report: Callable[[Broken], None] | None = None
+        self,
+        run_ids: Iterable[str],
+        report: Callable[[Broken], None] | None = None,
+        check: Callable[[RunRecord], None] | None = None,
     ) -> set[str]:
         """Return those of ``run_ids`` that are done and whole, checksums and raw steps included.
 
-        Broken ones go to quarantine, each reported. A record of a newer schema is a StoreError,
-        and then nothing has been moved.
+        Broken ones go to quarantine, each reported. A record of a newer schema is a StoreError, and
+        ``check``, which gets every whole record, may raise one; then nothing has been moved.
         """
         done = self.done_ids()
         whole: set[str] = set()
@@ -220,13 +223,19 @@ class Store:
             if run_id not in done:
                 continue
             try:
-                fault = self._steps_fault(read_record(self._record_path(run_id), run_id))
+                record = read_record(self._record_path(run_id), run_id)
             except BrokenError as error:
-                fault = str(error)
+                broken.append((run_id, str(error)))
+                continue
+            except MissingError:
+                continue  # somebody else's quarantine since the listing
+            fault = self._steps_fault(record)
             if fault:
                 broken.append((run_id, fault))
-            else:
-                whole.add(run_id)
+                continue
+            if check is not None:
+                check(record)
+            whole.add(run_id)
         for run_id, fault in broken:
             found = self._set_aside(self._record_path(run_id), run_id, fault)
             (report or (lambda item: log.warning("%s", item)))(found)

@@ -33,7 +33,7 @@ def make_sweep(
     return parse_sweep(
         {
             "name": "stub",
-            "workload": {"name": "stress_strain", "samples": 10_000},
+            "workload": {"name": "stress_strain", "samples": 400},
             "engine": "none",
             "batch_size": list(batches),
             "base": None,

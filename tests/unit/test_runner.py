@@ -7,20 +7,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.config import RunConfig, run_id
-from harness.errors import StoreError, ValidationError
+from harness.config import Base, RunConfig, Sweep, run_id
+from harness.detect import Host, Machine
+from harness.errors import MissingDependencyError, StoreError, ValidationError
 from harness.processes import MARKER, launch_processes
 from harness.record import RunRecord
-from harness.runner import Summary, commands, point, run_sweep, schedule
+from harness.runner import Summary, commands, data, point, run_sweep, schedule
 from harness.runner.labels import labels
+from harness.runner.stale import stale_check
 from harness.store import Store
 from tests import factories
 from tests.unit import stub_sweep
 from tests.unit.stub_sweep import MACHINE, ROOT, make_sweep
+from workloads.api import WorkloadError
 
 Behave = Callable[[stub_sweep.Behaviour | str], None]
 
@@ -286,6 +290,194 @@ class TestBefore:
         assert list(tmp_path.iterdir()) == []
 
 
+class TestStale:
+    """What was measured as another machine decided is no answer, and is never taken for one."""
+
+    FEWER_SLOTS = replace(MACHINE, hosts=(Host("stub", 8, 4),))
+
+    def sweep(self, **keys: object) -> Sweep:
+        sweep = make_sweep((75, 100))
+        return sweep.model_copy(update={"point": sweep.point | {"cores_per_rank": "fixed"} | keys})
+
+    def run(self, machine: Machine, results: Path, sweep: Sweep | None = None) -> Summary:
+        return run_sweep(
+            sweep or self.sweep(),
+            machine,
+            results,
+            report=stub_sweep.PlainReport(sys.stderr),
+            data_dir=results,
+        )
+
+    def test_other_slots(self, tmp_path: Path, behave: Behave) -> None:
+        behave("ok")
+        assert self.run(MACHINE, tmp_path).ok == 2
+        before = sorted(tmp_path.rglob("*"))
+        behave("raise")  # nothing may start
+        with pytest.raises(StoreError) as found:
+            self.run(self.FEWER_SLOTS, tmp_path)
+        message = str(found.value)
+        assert "stress_strain none 1x1 batch " in message
+        assert "measured with cores_per_rank 1, and would now be with 2" in message
+        assert "use another --results, or name the value in the sweep (cores_per_rank)" in message
+        assert sorted(tmp_path.rglob("*")) == before
+
+    def test_a_dry_run_and_validate_say_so_too(self, tmp_path: Path, behave: Behave) -> None:
+        behave("ok")
+        self.run(MACHINE, tmp_path)
+        with pytest.raises(StoreError, match="cores_per_rank 1"):
+            list(commands(self.sweep(), self.FEWER_SLOTS, tmp_path))
+        assert list(commands(self.sweep(), MACHINE, tmp_path)) == []
+
+    def test_the_value_named_is_another_point(self, tmp_path: Path, behave: Behave) -> None:
+        behave("ok")
+        self.run(MACHINE, tmp_path)
+        named = self.sweep(cores_per_rank=2)
+        assert self.run(self.FEWER_SLOTS, tmp_path, named).ok == 2
+        assert self.run(MACHINE, tmp_path).skipped == 2
+
+    def test_another_node_of_the_same_kind_is_no_difference(
+        self, tmp_path: Path, behave: Behave
+    ) -> None:
+        behave("ok")
+        self.run(MACHINE, tmp_path)
+        other = replace(MACHINE, hosts=(Host("other", 8, 8),))
+        assert self.run(other, tmp_path).skipped == 2
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("launcher", "mpirun"),
+            ("backend", "nccl"),
+            ("controller", "mpi"),
+            ("placement", (1, 1)),
+            ("device", "cuda"),
+            ("cores_per_rank", 7),
+        ],
+    )
+    def test_each_key_is_compared(self, field: str, value: object) -> None:
+        plan = schedule.planned(make_sweep(), MACHINE, Path("x")).plan
+        (config,) = plan.launches
+        record = factories.record(config)
+        check = stale_check(plan, Path("x"))
+        check(record)
+        resolved = record.resolved.model_copy(update={"hosts": ("elsewhere",), "bind": False})
+        check(record.model_copy(update={"resolved": resolved}))
+        other = record.resolved.model_copy(update={field: value})
+        with pytest.raises(StoreError, match=f"measured with {field} "):
+            check(record.model_copy(update={"resolved": other}))
+
+    def test_what_another_runner_measured_otherwise_meanwhile(self, tmp_path: Path) -> None:
+        def launch(planned: schedule.Planned, place: point.Place, *_: object) -> point.Done:
+            for config in points((75, 100)):
+                made = factories.record(config, planned.block.repeat)
+                other = made.resolved.model_copy(update={"cores_per_rank": 7})
+                place.store.commit(made.model_copy(update={"resolved": other}), None)
+            return point.Done(place.store.read(planned.run_id), 0.0)
+
+        with pytest.raises(StoreError, match="cores_per_rank 7"):
+            run_sweep(
+                make_sweep((75, 100)),
+                MACHINE,
+                tmp_path,
+                report=stub_sweep.PlainReport(sys.stderr),
+                data_dir=tmp_path,
+                launch=launch,
+            )
+
+
+class TestData:
+    """Data is made before the first launch, and only for one."""
+
+    @pytest.fixture
+    def made(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, object], Path]]:
+        calls: list[tuple[str, dict[str, object], Path]] = []
+
+        class Fake:
+            def __init__(self, name: str, options: dict[str, object], folder: Path) -> None:
+                self.call = (name, dict(options), folder)
+
+            def prepare(self) -> None:
+                calls.append(self.call)
+
+        monkeypatch.setattr(data.registry, "create", Fake)
+        return calls
+
+    def test_once_a_workload_and_only_where_something_is_missing(
+        self, tmp_path: Path, behave: Behave, made: list[object]
+    ) -> None:
+        behave("ok")
+        stub_sweep.run(make_sweep((75, 100), blocks=2), tmp_path)
+        assert made == [("stress_strain", {"samples": 400}, tmp_path)]
+        stub_sweep.run(make_sweep((75, 100), blocks=2), tmp_path)
+        list(commands(make_sweep((75, 100), blocks=3), MACHINE, tmp_path))
+        assert len(made) == 1
+
+    def test_every_distinct_option(self, made: list[object]) -> None:
+        sizes = [
+            {"name": "stress_strain", "samples": 400},
+            {"name": "stress_strain", "samples": 800},
+            {"name": "stress_strain", "samples": 400, "framework": "tensorflow"},
+        ]
+        configs = [RunConfig.model_validate({"workload": w, "batch_size": 1}) for w in sizes]
+        data.prepare_data(configs, Path("d"), stub_sweep.PlainReport(sys.stderr))
+        assert made == [("stress_strain", {"samples": n}, Path("d")) for n in (400, 800)]
+
+    def test_it_is_there_before_the_first_launch(self, tmp_path: Path) -> None:
+        seen: list[list[Path]] = []
+
+        def launch(planned: schedule.Planned, place: point.Place, *_: object) -> point.Done:
+            seen.append(list(place.data_dir.glob("stress_strain-400-*.f32")))
+            made = factories.record(planned.config, planned.block.repeat)
+            return point.Done(place.store.commit(made, None), 0.0)
+
+        run_sweep(
+            make_sweep(),
+            MACHINE,
+            tmp_path / "results",
+            report=stub_sweep.PlainReport(sys.stderr),
+            data_dir=tmp_path / "data",
+            launch=launch,
+        )
+        assert [len(files) for files in seen] == [1]
+
+    def test_what_cannot_be_made_ends_the_sweep_before_a_launch(
+        self, tmp_path: Path, behave: Behave
+    ) -> None:
+        behave("ok")
+        (tmp_path / "file").write_text("")
+        with pytest.raises(WorkloadError, match="file"):
+            run_sweep(
+                make_sweep(),
+                MACHINE,
+                tmp_path,
+                report=stub_sweep.PlainReport(sys.stderr),
+                data_dir=tmp_path / "file",
+            )
+        assert Store.open(tmp_path / "stub").done_ids() == set()
+        assert list((tmp_path / "stub" / "logs").iterdir()) == []
+
+    @pytest.mark.parametrize(("takes_s", "lines"), [(0.0, 0), (0.3, 1)])
+    def test_a_line_where_it_takes_time(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        takes_s: float,
+        lines: int,
+    ) -> None:
+        class Slow:
+            def __init__(self, *_: object) -> None:
+                pass
+
+            def prepare(self) -> None:
+                time.sleep(takes_s)
+
+        monkeypatch.setattr(data.registry, "create", Slow)
+        monkeypatch.setattr(data, "NOTE_AFTER_S", 0.1 if takes_s else 60.0)
+        data.prepare_data(points((75,)), Path("d"), stub_sweep.PlainReport(sys.stderr))
+        said = capsys.readouterr().err.splitlines()
+        assert said == ['making the data of stress_strain {"samples": 400} in d'] * lines
+
+
 def points(batches: tuple[int, ...]) -> tuple[RunConfig, ...]:
     return schedule.planned(make_sweep(batches), MACHINE, Path("x")).plan.launches
 
@@ -356,6 +548,62 @@ class TestTarget:
         # t · s / √n falls below 5 % before 10 blocks are measured.
         ok = self.run(tmp_path, 0.08, monkeypatch).ok
         assert 2 * 5 < ok < 2 * 10
+
+
+class TestWide:
+    """``ci_target`` asks what the table and the figures will show."""
+
+    @pytest.fixture
+    def work(self, tmp_path: Path) -> schedule.Work:
+        keys = {"engine": "horovod", "backend": "gloo", "placement": "1x2", "batch_size": 75}
+        sweep = make_sweep(blocks=3)
+        sweep = sweep.model_copy(update={"point": sweep.point | keys, "base": Base()})
+        return schedule.planned(sweep, MACHINE, tmp_path)
+
+    def wide(self, work: schedule.Work, values: list[tuple[str, int, float, float]]) -> bool:
+        """Say whether it is wide after (allocation, repeat, rate, base's rate; 0 for none)."""
+        store = Store.open(work.folder, create=True)
+        (point_config,), (base,) = work.plan.points, work.plan.bases
+        assert base is not None
+        for where, repeat, rate, base_rate in values:
+            for config, value in ((point_config, rate), (base, base_rate)):
+                if value:
+                    made = factories.record(config, repeat, allocation=where, throughput=value)
+                    store.commit(made, None)
+        return schedule.is_wide(work, store, store.done_ids(), 4, 0.05)
+
+    def test_a_drift_of_whole_blocks_cancels(self, work: schedule.Work) -> None:
+        rows = [("a", i, 180.0 * f, 100.0 * f) for i, f in enumerate((1.0, 2.0, 3.0))]
+        assert not self.wide(work, rows)
+
+    def test_one_block_has_no_interval(self, work: schedule.Work) -> None:
+        assert self.wide(work, [("a", 0, 180.0, 100.0)])
+
+    def test_allocations_count_once_each(self, work: schedule.Work) -> None:
+        # Two blocks of ratio 1.8 in one and two of 1.9 in the other: narrow if they were pooled
+        # (half width 4.97 %), and 35 % by t of two allocations.
+        ratios = [("a", 0, 1.8), ("a", 1, 1.8), ("b", 2, 1.9), ("b", 3, 1.9)]
+        assert self.wide(work, [(a, i, 100 * r, 100.0) for a, i, r in ratios])
+
+    def test_base_and_point_of_two_allocations_are_no_pair(self, work: schedule.Work) -> None:
+        rows = [("a", i, 180.0, 0.0) for i in range(3)]
+        assert not self.wide(work, rows)  # no base ever succeeded: more blocks will not help
+        assert self.wide(work, [("b", i, 0.0, 100.0) for i in range(3)])
+
+    def test_what_never_succeeded_does_not_count(self, work: schedule.Work) -> None:
+        assert not self.wide(work, [("a", i, 0.0, 100.0) for i in range(3)])
+
+
+def test_a_target_needs_scipy_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"ci_target needs scipy.*hvdscale\[analysis\]"
+    ):
+        stub_sweep.run(make_sweep(ci_target=0.05), tmp_path / "results")
+    assert list(tmp_path.iterdir()) == []
+    assert list(commands(make_sweep(), MACHINE, tmp_path))  # without a target none is needed
 
 
 class Runner:

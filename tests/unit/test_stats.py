@@ -14,9 +14,7 @@ from harness.stats import (
     line_fit,
     log_mean_interval,
     mean_interval,
-    median_interval,
     paired_log_ratios,
-    relative_half_width,
 )
 
 A = "local:a"
@@ -108,40 +106,13 @@ def test_intervals_over_allocations_cover_where_blocks_alone_would_not() -> None
     assert pooled / 3000 < 0.75
 
 
-def test_the_median_interval_by_hand() -> None:
-    # P(Bin(6, 1/2) < 1) = 1/64 < 0.025 < 7/64: the least and the greatest.
-    found = median_interval([5.0, 1.0, 2.0, 3.0, 4.0, 6.0])
-    assert (found.low, found.estimate, found.high, found.n) == (1.0, 3.5, 6.0, 6)
-    # Just wide enough is enough: the least and the greatest of six cover exactly 1 - 2/64.
-    assert median_interval(range(6), level=1 - 2 / 64).low == 0.0
-    # n = 10: 1/1024, 11/1024 ≤ 0.025 < 56/1024: the second from either end.
-    found = median_interval(range(1, 11))
-    assert (found.low, found.high) == (2.0, 9.0)
-    assert found.method == "order statistics 2 and 9 of 10 blocks"
-
-
-@pytest.mark.parametrize("n", [6, 9, 12])
-def test_the_median_interval_covers_a_skewed_distribution(n: int) -> None:
-    random = np.random.default_rng(n)
-    draws = random.exponential(size=(4000, n))
-    hits = sum(i.low <= math.log(2) <= i.high for i in map(median_interval, draws))
-    assert hits / 4000 >= 0.94
-
-
-def test_no_nonparametric_interval_below_six_blocks() -> None:
-    with pytest.raises(AnalysisError, match="needs 6 blocks or more, there are 5"):
-        median_interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    with pytest.raises(AnalysisError, match="too few"):
-        median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], level=0.99)
-
-
-def test_relative_half_width_of_log_ratios_is_that_of_the_interval() -> None:
-    logs = (0.61, 0.65, 0.66)
-    found = log_mean_interval(blocks(*logs))
-    assert relative_half_width(logs) == pytest.approx(found.relative_half_width)
-    assert relative_half_width([0.3]) == math.inf
-    assert relative_half_width([]) == math.inf
-    assert relative_half_width([0.3, 0.3]) == 0.0
+def test_relative_half_width_by_hand() -> None:
+    # exp(m ± h) around exp(m): sinh(h), whatever m is.
+    found = log_mean_interval(blocks(0.61, 0.65, 0.66))
+    h = 4.302653 * 0.0264575 / math.sqrt(3)
+    assert found.relative_half_width == pytest.approx(math.sinh(h), rel=1e-5)
+    assert log_mean_interval(blocks(0.3, 0.3)).relative_half_width == 0.0
+    assert log_mean_interval(blocks(0.3)).relative_half_width is None
 
 
 def test_scaling_an_interval_scales_everything_but_its_relative_width() -> None:

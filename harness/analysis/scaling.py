@@ -309,7 +309,8 @@ def _marked_base(rows: Iterable[Row]) -> BaseName:
     if len(marked) > 1:
         names = sorted(map(str, marked))
         raise AnalysisError(
-            f"the records have several bases, {', '.join(names)}; choose one, e.g. base={names[0]}"
+            f"the records have several bases, {', '.join(names)}; choose one, "
+            f"e.g. --base {names[0]} (in Python: base='{names[0]}')"
         )
     return marked.pop() if marked else DEFAULT_BASE
 

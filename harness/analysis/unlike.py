@@ -34,7 +34,8 @@ def refuse_unlike(what: str, rows: Iterable[Mapping[str, Any]]) -> None:
     more = f", and {len(unlike) - _SHOWN} more keys" if len(unlike) > _SHOWN else ""
     raise AnalysisError(
         f"{what} has launches on unlike hardware or software: {'; '.join(parts)}{more}; "
-        "keep them in results folders of their own, or mix them on purpose with mixed=True"
+        "keep them in results folders of their own, or mix them on purpose with --mixed "
+        "(in Python: mixed=True)"
     )
 
 

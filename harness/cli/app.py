@@ -28,6 +28,17 @@ Slots = Annotated[
     int | None,
     typer.Option("--slots", min=1, metavar="N", help="Ranks a host takes (default: its devices)."),
 ]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        "--base",
+        metavar="NAME",
+        help="What speedup divides by: none@1, horovod@1, ddp@1 (default: as measured).",
+    ),
+]
+Mixed = Annotated[
+    bool, typer.Option("--mixed", help="Allow unlike hardware or software in one curve.")
+]
 RESULTS = Path("results")
 
 
@@ -88,12 +99,14 @@ def list_results(
 @app.command()
 def collect(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A sweep's folder or name.")],
+    base: Base = None,
+    mixed: Mixed = False,
     results: Results = RESULTS,
 ) -> int:
     """Gather a sweep's records into table.parquet and table.csv; print the table."""
     from harness.cli.listing import command_collect
 
-    return command_collect(path, results)
+    return command_collect(path, results, base, mixed)
 
 
 @app.command()
@@ -105,12 +118,14 @@ def plot(
     formats: Annotated[
         str, typer.Option("--format", metavar="LIST", help="png, svg, pdf, separated by commas.")
     ] = "png,svg",
+    base: Base = None,
+    mixed: Mixed = False,
     results: Results = RESULTS,
 ) -> int:
     """Draw a sweep's plots, each with the CSV behind it; print their paths."""
     from harness.cli.listing import command_plot
 
-    return command_plot(path, out, formats, results)
+    return command_plot(path, out, formats, results, base, mixed)
 
 
 @app.command()

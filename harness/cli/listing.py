@@ -8,8 +8,6 @@ from pathlib import Path
 
 from harness.errors import ConfigError, did_you_mean
 
-FORMATS = ("png", "svg", "pdf")
-
 
 def command_ls(path: Path, as_json: bool) -> int:
     """Print the sweeps below ``path``, or the one that ``path`` is, with their points."""
@@ -27,19 +25,26 @@ def command_ls(path: Path, as_json: bool) -> int:
     return 0
 
 
-def command_collect(path: str, results: Path) -> int:
-    """Gather a sweep's records; print the table, and on stderr where the files are."""
+def command_collect(path: str, results: Path, base: str | None, mixed: bool) -> int:
+    """Gather a sweep's records; print the table, and on stderr where the files are.
+
+    ``base`` and ``mixed`` decide what is printed: the files have the records as they are.
+    """
     folder = sweep_folder(path, results)
     from harness.analysis import collect, render_table
 
     written = collect(folder)
-    print(render_table(folder))
+    print(render_table(folder, base=base, mixed=mixed))
     print(f"{written} and {written.with_suffix('.csv').name} written", file=sys.stderr)
     return 0
 
 
-def command_plot(path: str, out: Path | None, formats: str, results: Path) -> int:
+def command_plot(
+    path: str, out: Path | None, formats: str, results: Path, base: str | None, mixed: bool
+) -> int:
     """Draw a sweep's plots and print their paths."""
+    from harness.analysis.plots import FORMATS, plot_all
+
     wanted = tuple(dict.fromkeys(part.strip() for part in formats.split(",") if part.strip()))
     for name in wanted:
         if name not in FORMATS:
@@ -48,9 +53,7 @@ def command_plot(path: str, out: Path | None, formats: str, results: Path) -> in
     if not wanted:
         raise ConfigError(f"--format: name at least one of {', '.join(FORMATS)}")
     folder = sweep_folder(path, results)
-    from harness.analysis import plot_all
-
-    for written in plot_all(folder, out or folder / "plots", wanted):
+    for written in plot_all(folder, out or folder / "plots", wanted, base=base, mixed=mixed):
         print(written)
     return 0
 

@@ -293,6 +293,53 @@ class TestReading:
         assert all(path.is_file() and path.parent == out for path in written)
         assert not list(out.glob("*.png"))
 
+    @pytest.mark.parametrize("command", ["collect", "plot"])
+    def test_the_base_is_chosen_by_name(
+        self, results: Path, command: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        argv = [command, "synthetic", "--results", str(results)]
+        argv += ["--format", "svg"] if command == "plot" else []
+
+        def said(*more: str) -> str:
+            assert cli.main([*argv, *more]) == 0
+            out = capsys.readouterr().out
+            drawn = results / "synthetic" / "plots" / "speedup.svg"
+            return drawn.read_text() if command == "plot" else out
+
+        assert "base none@1" in said()
+        assert "base horovod@1" in said("--base", "horovod@1")
+        assert cli.main([*argv, "--base", "horovod"]) == 2
+        assert "base 'horovod' is no engine@devices" in error_line(capsys)
+
+    @pytest.mark.parametrize("command", ["collect", "plot"])
+    def test_several_bases_name_the_flag(
+        self, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        both = [
+            factories.record(factories.config(engine), is_base=True)
+            for engine in ("none", "horovod")
+        ]
+        factories.write_results(tmp_path / "both", both)
+        argv = [command, "both", "--results", str(tmp_path)]
+        assert cli.main(argv) == 2
+        assert "choose one, e.g. --base horovod@1 " in error_line(capsys)
+        assert cli.main([*argv, "--base", "horovod@1"]) == 0
+
+    @pytest.mark.parametrize("command", ["collect", "plot"])
+    def test_unlike_machines_are_mixed_only_on_purpose(
+        self, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        other = factories.PROVENANCE | {"cpu_model": "Another CPU"}
+        unlike = [
+            factories.record(factories.config("none"), repeat, is_base=True, provenance=where)
+            for repeat, where in enumerate((None, other))
+        ]
+        factories.write_results(tmp_path / "two", unlike)
+        argv = [command, "two", "--results", str(tmp_path)]
+        assert cli.main(argv) == 2
+        assert "mix them on purpose with --mixed " in error_line(capsys)
+        assert cli.main([*argv, "--mixed"]) == 0
+
     def test_a_preset_finds_the_sweep_it_made(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -317,7 +317,7 @@ def _allocated_hosts(env: Mapping[str, str], here: Host, device: str) -> tuple[H
     # Devices of the other nodes cannot be seen from here: a node of an allocation has as many as
     # this one, which is what `--gpus-per-node` gives.
     names = _expand_hosts(env.get("SLURM_JOB_NODELIST", ""))
-    if len(names) < 2:
+    if not names:
         return (here,)
     cores = parse_counts(env.get("SLURM_JOB_CPUS_PER_NODE", ""))
     if len(cores) != len(names):

@@ -219,6 +219,11 @@ def _check_execution(config: RunConfig, machine: Machine) -> None:
         raise ValidationError(
             "execution.graph: no engine can run a step as a CUDA graph yet; set it to false"
         )
+    if config.rank_batch % execution.accumulate:
+        raise ValidationError(
+            f"execution.accumulate: a batch of {config.rank_batch} samples has no "
+            f"{execution.accumulate} equal parts; take a divisor of it"
+        )
     if execution.channels_last and config.workload.name not in IMAGE_WORKLOADS:
         raise ValidationError(
             f"execution.channels_last is a layout of images, and workload {config.workload.name} "

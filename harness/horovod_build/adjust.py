@@ -304,6 +304,29 @@ class CmakePolicy(Adjustment):
             raise BuildError(f"adjustment '{self.name}' did not take effect")
 
 
+class BindingOptions(Adjustment):
+    """Write mpirun's binding options with two dashes: Open MPI 5 knows no others."""
+
+    name = "binding-options"
+    why = "Open MPI 5 has no options with one dash and a long name; 4 has both"
+    file = "horovod/runner/mpi_run.py"
+
+    def needed(self, source: Source) -> bool:
+        """Needed for Open MPI 5, and harmless for 4."""
+        return source.tools.mpi is not None and source.tools.mpi.flavour == "openmpi"
+
+    def apply(self, source: Source) -> None:
+        """Change the two options that ``horovodrun --mpi`` always gives."""
+        pattern = r"\['-bind-to none', '-map-by slot'\]"
+        new = "['--bind-to none', '--map-by slot']"
+        replace_exactly(self, source, self.file, pattern, new, 1)
+
+    def verify(self, source: Source) -> None:
+        """The options have two dashes."""
+        require_text(self, source, self.file, "'--bind-to none', '--map-by slot'")
+        forbid_pattern(self, source, self.file, r"'-bind-to none'")
+
+
 ADJUSTMENTS: tuple[Adjustment, ...] = (
     CxxStandard(),
     TensorflowXla(),
@@ -313,6 +336,7 @@ ADJUSTMENTS: tuple[Adjustment, ...] = (
     PythonHeaders(),
     MissingHeaders(),
     CmakePolicy(),
+    BindingOptions(),
 )
 
 

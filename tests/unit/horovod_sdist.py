@@ -42,6 +42,10 @@ list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc"
     "cmake/Modules/FindPytorch.cmake": """\
 string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)
 """,
+    "horovod/runner/mpi_run.py": """\
+_NO_BINDING_ARGS = ['-bind-to none', '-map-by slot']
+_SOCKET_BINDING_ARGS = ['-bind-to socket', '-map-by socket', '-rank-by core']
+""",
     "third_party/gloo/CMakeLists.txt": "cmake_minimum_required(VERSION 2.8.12 FATAL_ERROR)\n",
 }
 

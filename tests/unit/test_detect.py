@@ -236,3 +236,15 @@ def test_an_allocation_of_two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.hosts == (Host("n01", 48, 48), Host("n02", 24, 24))
     assert machine.python_by_backend == {"mpi-host": "/staged/bin/python"}
     assert [host.slots for host in detect_machine(slots=2).hosts] == [2, 2]
+
+
+def test_an_allocation_of_one_node_has_slurms_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {
+        "SLURM_JOB_ID": "42",
+        "SLURM_JOB_NODELIST": "n7",
+        "SLURM_JOB_CPUS_PER_NODE": "6",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert detect_machine().hosts == (Host("n7", 6, 6),)

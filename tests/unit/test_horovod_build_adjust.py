@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.detect import Mpi
 from harness.errors import BuildError
 from harness.horovod_build.adjust import ADJUSTMENTS, Source, apply_adjustments, needed_names
 from harness.horovod_build.compiling import compile_wheel
@@ -27,7 +28,11 @@ def test_a_cpu_build_of_both_frameworks_needs_these(tmp_path: Path) -> None:
         "no-cuda",
         "run-path",
         "no-debug-info",
+        "binding-options",
     ]
+    assert "_NO_BINDING_ARGS = ['--bind-to none', '--map-by slot']" in build.read(
+        "horovod/runner/mpi_run.py"
+    )
     top = build.read("CMakeLists.txt")
     assert top.count("CMAKE_CXX_STANDARD 20") == 2
     assert '"-std=c++11" "-std=c++20"' in top
@@ -42,7 +47,7 @@ def test_newer_tools_need_more(tmp_path: Path) -> None:
     build = source(
         tmp_path, python_version="3.12.3", cxx_version="g++-13 13.3.0", cmake_version="4.4.3"
     )
-    assert apply_adjustments(build)[-3:] == ["python-headers", "missing-headers", "cmake-policy"]
+    assert apply_adjustments(build)[-4:-1] == ["python-headers", "missing-headers", "cmake-policy"]
     assert build.env["CMAKE_POLICY_VERSION_MINIMUM"] == "3.5"
     assert build.env["CXXFLAGS"].startswith("-include cstdint -include string ")
     assert "distutils" not in build.read("horovod/torch/CMakeLists.txt")
@@ -68,7 +73,13 @@ def test_xla_stays_where_tensorflow_ships_the_header(tmp_path: Path) -> None:
     assert "tensorflow-xla" not in needed_names(source(tmp_path, tensorflow_include=include))
 
 
+def test_mpich_has_binding_options_of_its_own(tmp_path: Path) -> None:
+    mpich = Mpi("mpich", "5.0.2", "/env/bin/mpirun", source="wheel")
+    assert "binding-options" not in needed_names(source(tmp_path, mpi=mpich))
+
+
 MUTATIONS = {
+    "binding-options": ("horovod/runner/mpi_run.py", "'-map-by slot'", "'-map-by core'"),
     "cxx-standard": ("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 18)"),
     "tensorflow-xla": ("horovod/tensorflow/CMakeLists.txt", "xla_mpi_ops.cc", "xla_ops.cc"),
     "no-cuda": ("CMakeLists.txt", "check_language(CUDA)", "enable_language(CUDA OPTIONAL)"),

@@ -76,6 +76,12 @@ REFUSED: dict[str, tuple[dict[str, Any], Machine, type[HarnessError], str]] = {
     "batch larger than the data": (
         {"batch_size": 751, "placement": 2}, CPU, ValidationError, "1502.*1500 training samples",
     ),
+    "accumulate": (
+        {"batch_size": 10, "execution": {"accumulate": 4}},
+        CPU,
+        ValidationError,
+        "a batch of 10 samples has no 4 equal parts",
+    ),
     "cores": ({"cores_per_rank": 5}, CPU, ValidationError, "node n1 has 4 cores"),
     "graph on a CPU": (
         {"execution": {"graph": True}}, CPU, ValidationError, "graph needs a CUDA device",

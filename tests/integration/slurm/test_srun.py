@@ -139,10 +139,6 @@ def test_a_record_under_srun_is_done(
     assert "1 done" in again.output
 
 
-@pytest.mark.xfail(
-    reason="detect_machine names the only host by its own name, which Slurm may not know",
-    strict=True,
-)
 def test_an_allocation_of_one_node(cluster: Cluster, tmp_path: Path, data_dir: Path) -> None:
     job = submit(cluster, tmp_path, data_dir, 1, command(tmp_path, "ddp"))
     assert job.exit_code == 0, job.output

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 import pytest
+
+from harness.detect import Machine, Mpi, detect_machine
 
 
 def require(name: str, present: bool, reason: str) -> None:
@@ -19,3 +22,17 @@ def require(name: str, present: bool, reason: str) -> None:
     if name in required:
         pytest.fail(f"{reason} (HVDSCALE_REQUIRE has {name})", pytrace=False)
     pytest.skip(reason)
+
+
+def require_modules(*names: str) -> None:
+    """Require that every module of ``names`` can be imported; its name is the requirement's."""
+    for name in names:
+        require(name, importlib.util.find_spec(name) is not None, f"{name} is not installed")
+
+
+def require_mpi(machine: Machine | None = None) -> Mpi:
+    """Return the MPI of ``machine`` (this one by default), which is required."""
+    mpi = (machine or detect_machine()).mpi
+    require("mpi", mpi is not None, "there is no MPI here")
+    assert mpi is not None  # require does not return without it
+    return mpi

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -11,23 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.detect import detect_machine
 from harness.processes import MARKER
 from harness.record import RunError, RunRecord
 from harness.store import Store
+from tests.requirements import require_modules, require_mpi
 
 ROOT = Path(__file__).parents[2]
 INJECT = Path(__file__).with_name("inject")
 FAULTS = {75: "kill", 76: "raise", 77: "garbage", 78: "leave", 79: "stop"}
 GOOD = 80
 HERE = ["kill", "raise", "garbage", "leave"]  # those that end by themselves
-
-needs_horovod = pytest.mark.skipif(
-    importlib.util.find_spec("horovod") is None, reason="Horovod is not installed"
-)
-needs_torch = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torch is not installed"
-)
 
 SWEEP = """\
 name: faults
@@ -70,6 +62,9 @@ def run_sweep(
     good: bool = True,
     timeout_s: float = 150,
 ) -> Outcome:
+    require_modules("torch", *(["horovod"] if engine == "horovod" else []))
+    if backend == "mpi":
+        require_mpi()
     batches = {batch: fault for batch, fault in FAULTS.items() if fault in faults}
     text = SWEEP.format(
         engine=engine,
@@ -117,13 +112,10 @@ def left_over(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def mpirun(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Outcome:
-    if detect_machine().mpi is None:
-        pytest.skip("no MPI here")
     folder = tmp_path_factory.mktemp("mpirun")
     return run_sweep(folder, data_dir, "horovod", "mpi", "mpirun", HERE)
 
 
-@needs_horovod
 class TestMpirun:
     def test_the_sweep_goes_on_and_says_so(self, mpirun: Outcome) -> None:
         assert mpirun.exit_code == 1
@@ -161,7 +153,6 @@ class TestMpirun:
         assert (mpirun.logs[fault] / "rank-1.log").is_file()
 
 
-@needs_horovod
 def test_a_stopped_rank_ends_with_its_time(tmp_path: Path, data_dir: Path) -> None:
     # With MPI the stopped rank stops Horovod's coordinator too, so no stall is reported.
     found = run_sweep(
@@ -174,7 +165,6 @@ def test_a_stopped_rank_ends_with_its_time(tmp_path: Path, data_dir: Path) -> No
     assert found.left == []
 
 
-@needs_horovod
 def test_horovodrun(tmp_path: Path, data_dir: Path) -> None:
     found = run_sweep(tmp_path, data_dir, "horovod", "gloo", "horovodrun", ["kill", "raise"])
     assert found.exit_code == 1
@@ -185,7 +175,6 @@ def test_horovodrun(tmp_path: Path, data_dir: Path) -> None:
     assert found.left == []
 
 
-@needs_torch
 def test_torchrun(tmp_path: Path, data_dir: Path) -> None:
     found = run_sweep(tmp_path, data_dir, "ddp", "gloo", "torchrun", ["kill", "raise"])
     assert found.exit_code == 1

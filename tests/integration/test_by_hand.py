@@ -14,6 +14,7 @@ import pytest
 from harness.detect import detect_machine, usable_cores
 from harness.record import RunRecord
 from harness.store import Store
+from tests.requirements import require_modules, require_mpi
 
 BIN = Path(sys.executable).parent
 SHORT = [
@@ -72,11 +73,9 @@ def typed(launcher: str, argv: list[str], folder: Path, data_dir: Path, **enviro
     """Type ``LAUNCHER hvdscale bench …`` in an empty folder."""
     start = LAUNCHERS[launcher]
     if start[:1] not in (["torchrun"], []):
-        pytest.importorskip("horovod")
+        require_modules("horovod")
     if launcher == "mpirun":
-        mpi = detect_machine().mpi
-        if mpi is None:
-            pytest.skip("there is no MPI here")
+        mpi = require_mpi()
         openmpi = mpi.flavour == "openmpi"
         extra = ["--allow-run-as-root"] if openmpi and os.geteuid() == 0 else []
         extra += ["--oversubscribe"] if openmpi and usable_cores() < 2 else []
@@ -114,7 +113,7 @@ def typed(launcher: str, argv: list[str], folder: Path, data_dir: Path, **enviro
 def test_a_summary_is_printed_once_and_a_record_written(
     launcher: str, tmp_path: Path, data_dir: Path
 ) -> None:
-    pytest.importorskip("torch")
+    require_modules("torch")
     seen = typed(launcher, GOOD, tmp_path, data_dir)
     assert seen.code == 0, seen.said
     store = Store.open(seen.results / "bench")
@@ -145,7 +144,7 @@ def assert_is_point(record: RunRecord, launcher: str) -> None:
 
 
 def test_a_second_time_is_another_repeat_of_the_same_point(tmp_path: Path, data_dir: Path) -> None:
-    pytest.importorskip("torch")
+    require_modules("torch")
     for _ in range(2):
         seen = typed("nothing", GOOD, tmp_path, data_dir)
         assert seen.code == 0, seen.said

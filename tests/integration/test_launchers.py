@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -16,18 +15,10 @@ import pytest
 from harness.config import RunConfig
 from harness.detect import Machine, Mpi, detect_machine, inspect_mpi
 from harness.launch import Command, build
+from tests.requirements import require_modules, require_mpi
 
 PROBE = Path(__file__).parent / "programs" / "launch_probe.py"
 ARGUMENTS = ("a b", "c;d", "it's", '"$HOME"', "--x=*")
-
-
-def require(*modules: str) -> None:
-    """Skip without ``modules``, or fail where ``HVDSCALE_REQUIRE`` names one of them."""
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            if module in os.environ.get("HVDSCALE_REQUIRE", "").split(","):
-                pytest.fail(f"{module} is required and not installed")
-            pytest.skip(f"{module} is not installed")
 
 
 def here(slots: int = 2) -> Machine:
@@ -87,10 +78,10 @@ BARE_PATH = "/usr/local/bin:/usr/bin:/bin"
     ("launcher", "backend"), [("mpirun", "mpi"), ("horovodrun", "mpi"), ("horovodrun", "gloo")]
 )
 def test_horovod(tmp_path: Path, launcher: str, backend: str) -> None:
-    require("torch", "horovod")
+    require_modules("torch", "horovod")
     machine = here()
-    if backend == "mpi" and machine.mpi is None:
-        pytest.skip("no MPI is installed")
+    if backend == "mpi":
+        require_mpi(machine)
     config = point(placement="1x2", launcher=launcher, backend=backend)
     answers = start(config, machine, tmp_path, "horovod", PATH=BARE_PATH)
     for answer in answers:
@@ -100,7 +91,7 @@ def test_horovod(tmp_path: Path, launcher: str, backend: str) -> None:
 
 
 def test_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require("torch")
+    require_modules("torch")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     answers = start(point(engine="ddp", placement="1x2"), here(), tmp_path, "ddp")
     assert not list(tmp_path.glob("torchelastic*"))
@@ -108,18 +99,25 @@ def test_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {answer["environment"]["LOCAL_RANK"] for answer in answers} == {"0", "1"}
 
 
-def mpis() -> list[Mpi]:
-    """Return this machine's MPI and those named in HVDSCALE_TEST_MPIRUNS (paths, with colons)."""
+def mpis() -> list[Mpi | None]:
+    """Return this machine's MPI (or None) and those of HVDSCALE_TEST_MPIRUNS (paths, with colons).
+
+    None is a case as well: an empty list of cases would say nothing of a missing MPI.
+    """
     named = filter(None, os.environ.get("HVDSCALE_TEST_MPIRUNS", "").split(":"))
     found = [inspect_mpi(Path(path), "system", Path(path).parents[1]) for path in named]
-    return [mpi for mpi in (here().mpi, *found) if mpi is not None]
+    return [here().mpi, *found]
 
 
-@pytest.mark.parametrize("mpi", mpis(), ids=lambda mpi: f"{mpi.flavour}-{mpi.version}")
+@pytest.mark.parametrize(
+    "mpi", mpis(), ids=lambda mpi: f"{mpi.flavour}-{mpi.version}" if mpi else "none"
+)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_every_mpi_takes_its_syntax_also_for_more_ranks_than_cores(
-    tmp_path: Path, mpi: Mpi, ranks: int
+    tmp_path: Path, mpi: Mpi | None, ranks: int
 ) -> None:
+    if mpi is None:
+        require_mpi(here())
     host = here(slots=4).hosts[0]
     machine = replace(here(), mpi=mpi, hosts=(replace(host, cores=2),))
     config = point(placement=f"1x{ranks}", launcher="mpirun", backend="mpi")

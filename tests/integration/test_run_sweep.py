@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -14,9 +13,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from harness.detect import detect_machine
 from harness.record import STEP_COLUMNS, RunRecord
 from harness.store import Store
+from tests.requirements import require_modules, require_mpi
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,13 +30,6 @@ cores_per_rank: 1
 measure: {warmup_steps: 2, window_s: 0.2, min_steps: 5, blocks: 1, timeout_s: 200}
 base: none@1
 """
-
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("horovod") is None, reason="Horovod is not installed"
-    ),
-    pytest.mark.skipif(detect_machine().mpi is None, reason="no MPI here"),
-]
 
 
 class Results:
@@ -74,6 +66,8 @@ class Results:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Results:
+    require_modules("torch", "horovod")
+    require_mpi()
     made = Results(tmp_path_factory.mktemp("whole"), data_dir)
     out, _ = made.hvdscale("run", "whole.yaml", "--slots", "2")
     assert "3 measured, 0 done before" in out

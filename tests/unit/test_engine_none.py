@@ -14,6 +14,7 @@ from harness.engines.api import Engine, Reduced, World
 from harness.engines.registry import ENGINES, create
 from harness.errors import MissingDependencyError, ValidationError
 from harness.spec import Resolved
+from tests.requirements import require_modules
 from workloads import registry
 from workloads.api import Workload
 
@@ -132,7 +133,7 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
 
 
 def test_every_engine_of_the_registry_can_be_imported() -> None:
-    pytest.importorskip("horovod")
+    require_modules("horovod")
     for engine, framework in ENGINES:
         made = create(
             config(engine=engine, workload={"name": "x", "framework": framework}), resolved()

@@ -28,7 +28,7 @@ from harness.detect import (
     read_build_marker,
     torch_cuda_version,
 )
-from harness.errors import HarnessError
+from harness.legal import slurm_mpi_plugin
 
 REPORT_VERSION = 1
 PROBE_TIMEOUT_S = 120.0  # TensorFlow on a busy machine takes half a minute
@@ -301,8 +301,8 @@ def check_launchers(facts: Facts) -> list[Finding]:
             findings.append(Finding("launchers", NOTE, f"{name} is not here"))
         elif name == "srun" and machine.slurm is None:
             findings.append(Finding("launchers", NOTE, "srun starts ranks only in an allocation"))
-        elif name == "srun" and not _has_pmix(machine):
-            text = "srun has no pmix plug-in: it starts Gloo and torchrun-like ranks, not MPI ones"
+        elif name == "srun" and (lacking := _lacking_plugin(machine)):
+            text = f"srun has no plug-in {lacking}: it starts Gloo and torch's ranks, not MPI's"
             findings.append(Finding("launchers", NOTE, text, "use mpirun for MPI"))
         else:
             findings.append(Finding("launchers", OK, f"{name} ({path})"))
@@ -313,8 +313,11 @@ def check_launchers(facts: Facts) -> list[Finding]:
     return findings
 
 
-def _has_pmix(machine: Machine) -> bool:
-    return machine.slurm is not None and any("pmi" in name for name in machine.slurm.mpi_plugins)
+def _lacking_plugin(machine: Machine) -> str:
+    """Return the plug-in that ``srun`` would need for this machine's MPI; "" where it is there."""
+    wanted = slurm_mpi_plugin("horovod", machine.mpi)
+    there = machine.slurm.mpi_plugins if machine.slurm is not None else ()
+    return "" if wanted in there else wanted
 
 
 def check_gpus(facts: Facts) -> list[Finding]:
@@ -378,11 +381,7 @@ CHECKS: tuple[Callable[[Facts], list[Finding]], ...] = (
 
 def command_doctor(as_json: bool = False) -> int:
     """Print the report; return 0 when nothing that is here is broken, else 1."""
-    try:
-        report = inspect()
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    report = inspect()
     if as_json:
         sys.stdout.write(report.to_json())
     else:

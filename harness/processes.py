@@ -90,11 +90,12 @@ def end_launch(
 
 def _all_processes() -> Iterable[Process]:
     for name in os.listdir("/proc"):
-        if name.isdigit() and (process := _read_stat(int(name))) is not None:
+        if name.isdigit() and (process := read_process(int(name))) is not None:
             yield process
 
 
-def _read_stat(pid: int) -> Process | None:
+def read_process(pid: int) -> Process | None:
+    """Return a process as it is now, None where it is gone; a zombie is there, in state Z."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name, in brackets, may hold anything; the fields after it are numbered from 3.
@@ -120,7 +121,7 @@ def _carries(pid: int, marker: bytes) -> bool:
 
 def _send(processes: Iterable[Process], number: signal.Signals) -> None:
     for process in processes:
-        now = _read_stat(process.pid)
+        now = read_process(process.pid)
         if now is not None and now.started == process.started:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, number)

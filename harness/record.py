@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -138,13 +139,13 @@ class RunRecord(Frozen):
 
     def sealed(self) -> RunRecord:
         """Return the record with its own checksum filled in."""
-        return self.model_copy(update={"sha256": self._digest()})
+        return self.model_copy(update={"sha256": digest(self.model_dump(mode="json"))})
 
-    def is_intact(self) -> bool:
-        """Say whether the record's checksum fits its content."""
-        return self.sha256 == self._digest()
 
-    def _digest(self) -> str:
-        data = self.model_dump(mode="json") | {"sha256": ""}
-        text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+def digest(data: Mapping[str, Any]) -> str:
+    """Return the checksum of a record's plain data, in which its field ``sha256`` has no part.
+
+    The data as it is written, of whatever version: it is compared before any migration.
+    """
+    text = json.dumps({**data, "sha256": ""}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

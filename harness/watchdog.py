@@ -10,7 +10,9 @@ import os
 import threading
 import time
 
-RUNNER_PID = "HVDSCALE_RUNNER_PID"
+from harness.processes import read_process
+
+RUNNER_PID = "HVDSCALE_RUNNER_PID"  # set by the runner where it is on the ranks' host
 GRACE_S = 30.0  # the runner's own time limit comes first
 PERIOD_S = 1.0
 EXIT_CODE = 124
@@ -29,7 +31,7 @@ def start(timeout_s: float) -> None:
     threading.Thread(target=_watch, args=(deadline, pid, born), daemon=True).start()
 
 
-def _watch(deadline: float, pid: int, born: str | None) -> None:
+def _watch(deadline: float, pid: int, born: int | None) -> None:
     while time.monotonic() < deadline:
         time.sleep(PERIOD_S)
         if born is not None and _start_time(pid) != born:
@@ -47,26 +49,15 @@ def _ancestors() -> set[int]:
     pid = os.getppid()
     while pid > 0 and pid not in found:
         found.add(pid)
-        fields = _stat(pid)
-        pid = int(fields[1]) if fields else 0
+        process = read_process(pid)
+        pid = process.parent if process is not None else 0
     return found
 
 
-def _start_time(pid: int) -> str | None:
+def _start_time(pid: int) -> int | None:
     """Return when a process started, in the kernel's ticks, so that a reused pid is no match.
 
     None where it has ended, also if nobody has waited for it yet (a container without an init).
     """
-    fields = _stat(pid)
-    return fields[19] if fields and fields[0] not in "ZX" else None
-
-
-def _stat(pid: int) -> list[str] | None:
-    """Return a process's fields of /proc/PID/stat from the third on, None where it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            # The second, the name in brackets, may hold spaces and brackets.
-            fields = stat.read().rpartition(b")")[2].decode().split()
-    except OSError:
-        return None
-    return fields if len(fields) > 19 else None
+    process = read_process(pid)
+    return process.started if process is not None and process.state not in "ZX" else None

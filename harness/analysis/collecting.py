@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis.frame import COLUMNS, arrow_table, facts, to_pandas
 from harness.errors import AnalysisError, StoreError
-from harness.record import SCHEMA_VERSION
+from harness.record import SCHEMA_VERSION, digest
 from harness.store import Store, write_atomic
 from harness.store.migrate import NewerSchemaError
 
@@ -133,8 +132,7 @@ def _sealed(path: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
         return None
-    text = json.dumps(data | {"sha256": ""}, sort_keys=True, separators=(",", ":"))
-    return data if data.get("sha256") == hashlib.sha256(text.encode()).hexdigest() else None
+    return data if data.get("sha256") == digest(data) else None
 
 
 def _known(path: Path) -> set[Source]:

@@ -52,6 +52,6 @@ def command_bench(
 
 def command_build_horovod(arguments: Sequence[str]) -> int:
     """Build Horovod; the builder has an argument parser of its own, which set-up uses alone."""
-    from harness.horovod_build.__main__ import main
+    from harness.horovod_build.__main__ import run
 
-    return main(list(arguments))
+    return run(arguments)

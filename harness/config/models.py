@@ -20,12 +20,7 @@ from pydantic import (
 
 from harness.config.placement import Placement
 
-ENGINES = ("horovod", "ddp", "none")
-BACKENDS = ("nccl", "mpi", "mpi-host", "gloo")
-CONTROLLERS = ("mpi", "gloo")
 LAUNCHERS = ("inline", "horovodrun", "mpirun", "srun", "torchrun")
-FRAMEWORKS = ("torch", "tensorflow")
-INSTRUMENTS = ("phases",)
 
 
 def _no_bool(value: object) -> object:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from harness.errors import HarnessError
 from harness.horovod_build.command import command_build
 from harness.horovod_build.options import ARCHITECTURES, GPU_CHOICES, MPI_CHOICES
 
@@ -25,9 +27,18 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the builder with command-line arguments; return its exit status."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the builder with command-line arguments; return its exit status, or raise."""
     return command_build(**vars(parser().parse_args(arguments)))
+
+
+def main() -> int:
+    """Run the builder as a program: an error is one line, as the command line has it."""
+    try:
+        return run()
+    except HarnessError as error:
+        print(f"hvdscale: error: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.errors import HarnessError
 from harness.horovod_build.main import build_horovod
-from harness.horovod_build.options import BuildOptions, default_wheel_dir, parse_frameworks
+from harness.horovod_build.options import BuildOptions, parse_frameworks
+from harness.paths import default_wheel_dir
 
 
 def command_build(
@@ -21,9 +21,10 @@ def command_build(
     jobs: int | None = None,
     install: bool = True,
 ) -> int:
-    """Build, install and prove Horovod; return the exit status (0, 1, 2 or 130).
+    """Build, install and prove Horovod; return 0, or 130 where it was interrupted.
 
-    Progress goes to stderr; stdout gets the wheel's path, where there is one.
+    What fails is a HarnessError. Progress goes to stderr; stdout gets the wheel's path, where there
+    is one.
     """
 
     def report(line: str) -> None:
@@ -42,9 +43,6 @@ def command_build(
             install=install,
         )
         built = build_horovod(options, report)
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
     except KeyboardInterrupt:
         print("interrupted: nothing was left behind", file=sys.stderr)
         return 130

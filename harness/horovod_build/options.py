@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import ConfigError, did_you_mean
+from harness.paths import default_wheel_dir
 
 HOROVOD_VERSION = "0.28.1"
 FRAMEWORKS = ("torch", "tensorflow")
 GPU_CHOICES = ("none", "nccl", "staged", "mpi-cuda")
 MPI_CHOICES = ("auto", "system", "wheel", "none")
 ARCHITECTURES = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "native")
-
-
-def default_wheel_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """Return ``${HVDSCALE_WHEEL_DIR:-${XDG_CACHE_HOME:-~/.cache}/hvdscale/wheels}``."""
-    if env.get("HVDSCALE_WHEEL_DIR"):
-        return Path(env["HVDSCALE_WHEEL_DIR"])
-    cache = env.get("XDG_CACHE_HOME")
-    base = Path(cache) if cache else Path(env.get("HOME", "/nonexistent")) / ".cache"
-    return base / "hvdscale" / "wheels"
 
 
 @dataclass(frozen=True)

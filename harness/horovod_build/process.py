@@ -34,6 +34,26 @@ def signals_as_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _start(
+    argv: list[str], env: Mapping[str, str], cwd: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start a command whose output, errors included, is one stream of text.
+
+    In a session of its own: a terminal's Ctrl-C does not reach it, and it ends with its children.
+    """
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=dict(env),
+        cwd=cwd,
+        start_new_session=True,
+    )
+
+
 def end_group(process: subprocess.Popen[str]) -> None:
     """End a process started in a session of its own, with all its children."""
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -60,17 +80,7 @@ def run_logged(
     Interrupted, it ends the command and all its children first.
     """
     with log.open("a", encoding="utf-8", errors="replace") as file:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=dict(env),
-            cwd=cwd,
-            start_new_session=True,
-        )
+        process = _start(argv, env, cwd)
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -85,16 +95,7 @@ def run_logged(
 
 def run_for(argv: list[str], env: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
     """Run a command; return (exit status or None after ``timeout_s``, its whole output)."""
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=dict(env),
-        start_new_session=True,
-    )
+    process = _start(argv, env)
     try:
         output, _ = process.communicate(timeout=timeout_s)
         return process.returncode, output
@@ -109,16 +110,7 @@ def run_for(argv: list[str], env: Mapping[str, str], timeout_s: float) -> tuple[
 
 def run_uninterrupted(argv: list[str], env: Mapping[str, str]) -> tuple[int, str]:
     """Run a short command that an interrupt must not cut in half; the interrupt is raised after."""
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=dict(env),
-        start_new_session=True,  # a terminal's Ctrl-C does not reach it
-    )
+    process = _start(argv, env)
     interrupted = False
     while True:
         try:

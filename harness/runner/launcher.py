@@ -15,8 +15,6 @@ from pathlib import Path
 from harness import processes
 from harness.runner.interrupts import Interrupts
 
-RUNNER_PID = "HVDSCALE_RUNNER_PID"
-
 
 @dataclass(frozen=True)
 class Ending:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.clock import utc_now
 from harness.detect import Machine
 from harness.errors import HarnessError, StoreError
 from harness.launch import Command, build
 from harness.record import RunError, RunRecord
 from harness.runner.diagnose import Verdict, diagnose
 from harness.runner.interrupts import Interrupts
-from harness.runner.launcher import RUNNER_PID, Ending, Guard, new_launch_id, run_launch
+from harness.runner.launcher import Ending, Guard, new_launch_id, run_launch
 from harness.runner.logs import Logs, read_logs
 from harness.runner.schedule import Planned
 from harness.spec import RunSpec
 from harness.store import Store
+from harness.watchdog import RUNNER_PID
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
     launch_id = new_launch_id()
     spec = _spec(launch, place, attempt, log_dir, launch_id)
     run_file = log_dir / "run.json"
-    started_at = _now()
+    started_at = utc_now()
     argv: tuple[str, ...] = ()
     try:
         made = command(launch, place, run_file)
@@ -129,7 +130,7 @@ def _failure(
         config=spec.config,
         resolved=spec.resolved,
         started_at=started_at,
-        ended_at=_now(),
+        ended_at=utc_now(),
         argv=argv,
         error=_error(verdict, ending, logs),
     )
@@ -148,7 +149,3 @@ def _cause(record: RunRecord) -> str:
     if record.error is None:
         raise StoreError(f"{record.run_id}: a failed record without a cause")
     return record.error.cause
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -19,10 +19,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.clock import utc_now
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord
 from harness.store.files import locked, move_aside, named_errors, sync_folder, write_atomic
@@ -270,8 +270,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         path = self.path / "sweep.json"
         if not path.exists():
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-            data = {"schema_version": SCHEMA_VERSION, "name": self.name, "created": created}
+            data = {"schema_version": SCHEMA_VERSION, "name": self.name, "created": utc_now()}
             write_atomic(path, json.dumps(data, indent=1).encode())
         # Found out now rather than after the first measurement.
         for folder in (self.path, self.runs, self.logs):

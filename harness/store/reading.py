@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError as PydanticError
 
 from harness.errors import StoreError
-from harness.record import RunRecord
+from harness.record import RunRecord, digest
 from harness.store.migrate import check_version, migrate
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def read_record(path: Path, run_id: str) -> RunRecord:
     try:
         # A newer schema may seal its records in another way, so its version is looked at first.
         check_version(data.get("schema_version"), str(path))
-        if data.get("sha256") != _digest(data):
+        if data.get("sha256") != digest(data):
             raise BrokenError(f"{path}: altered since it was written (wrong checksum)")
         record = RunRecord.model_validate(migrate(data, str(path)))
     except (PydanticError, ValueError) as error:
@@ -63,9 +62,3 @@ def read_record(path: Path, run_id: str) -> RunRecord:
     if record.run_id != run_id:
         raise BrokenError(f"{path}: is the record of {record.run_id}, under a wrong name")
     return record
-
-
-def _digest(data: dict[str, Any]) -> str:
-    """Return the checksum of a record's plain data, as ``RunRecord.sealed`` computes it."""
-    text = json.dumps(data | {"sha256": ""}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -16,9 +16,10 @@ import pytest
 from harness.detect import detect_mpi, read_build_marker
 from harness.errors import BuildError
 from harness.horovod_build.adjust import Source, apply_adjustments
-from harness.horovod_build.options import BuildOptions, default_wheel_dir
+from harness.horovod_build.options import BuildOptions
 from harness.horovod_build.proof import plan_proofs, run_proof
 from harness.horovod_build.source import fetch_sdist, unpack_sdist
+from harness.paths import default_wheel_dir
 from tests.requirements import require
 from tests.unit.horovod_sdist import toolchain
 

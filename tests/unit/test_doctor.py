@@ -10,6 +10,7 @@ import pytest
 from harness import doctor
 from harness.detect import Gpu, Host, Machine, Mpi, Slurm
 from harness.doctor import DoctorReport, Facts, Finding, command_doctor, judge, read_probe
+from harness.errors import ConfigError
 
 MACHINE = Machine(
     hosts=(Host("n1", 2, 2),),
@@ -135,8 +136,13 @@ def test_srun_without_pmix_cannot_start_mpi_ranks() -> None:
     launchers = {**MACHINE.launchers, "srun": "/usr/bin/srun"}
     inside = replace(MACHINE, launchers=launchers, slurm=Slurm("7", mpi_plugins=("none", "pmix")))
     assert "srun (/usr/bin/srun)" in texts(replace(GOOD, machine=inside), "launchers")
-    bare = replace(inside, slurm=Slurm("7", mpi_plugins=("none",)))
-    assert "srun has no pmix plug-in" in texts(replace(GOOD, machine=bare), "launchers")
+    for there in (("none",), ("none", "pmi2")):  # Open MPI speaks PMIx, not PMI-2
+        bare = replace(inside, slurm=Slurm("7", mpi_plugins=there))
+        assert "srun has no plug-in pmix" in texts(replace(GOOD, machine=bare), "launchers")
+    mpich = replace(bare, mpi=Mpi("mpich", "5.0.2", "/env/bin/mpirun"))
+    assert "srun (/usr/bin/srun)" in texts(replace(GOOD, machine=mpich), "launchers")
+    mpich = replace(inside, mpi=mpich.mpi)
+    assert "srun has no plug-in pmi2" in texts(replace(GOOD, machine=mpich), "launchers")
     outside = replace(inside, slurm=None)
     assert "only in an allocation" in texts(replace(GOOD, machine=outside), "launchers")
 
@@ -164,6 +170,15 @@ def test_the_report_as_text_and_json() -> None:
     assert data["findings"][1]["advice"] == "update it"
     assert data["machine"]["modules"] == ["horovod", "tensorflow", "torch"]
     assert data["machine"]["mpi"]["version"] == "5.0.11"
+
+
+def test_what_goes_wrong_is_left_to_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ConfigError("a broken host list")
+
+    monkeypatch.setattr(doctor, "inspect", fail)
+    with pytest.raises(ConfigError, match="a broken host list"):
+        command_doctor()
 
 
 @pytest.mark.parametrize(("status", "code"), [("note", 0), ("problem", 1)])

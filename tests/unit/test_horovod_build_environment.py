@@ -11,7 +11,7 @@ from harness.detect import Mpi
 from harness.errors import BuildError, ConfigError
 from harness.horovod_build.environment import build_environment, make_nccl_mirror, run_paths
 from harness.horovod_build.key import make_key
-from harness.horovod_build.options import BuildOptions, default_wheel_dir, parse_frameworks
+from harness.horovod_build.options import BuildOptions, parse_frameworks
 from harness.horovod_build.toolchain import (
     Cuda,
     Nccl,
@@ -19,6 +19,7 @@ from harness.horovod_build.toolchain import (
     check_platform,
     require_cuda_aware,
 )
+from harness.paths import default_wheel_dir
 from tests.unit.horovod_sdist import WHEEL_MPI, options, toolchain
 
 GPU_TOOLS = toolchain(

@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config import RunConfig
-from harness.config.models import BACKENDS, CONTROLLERS, ENGINES, LAUNCHERS
+from harness.config.models import LAUNCHERS
 from harness.detect import Host, Machine, Mpi, Slurm
 from harness.errors import ValidationError
 from harness.legal import TABLE, CombinationError, choose, resolve, slurm_mpi_plugin
 
+ENGINES = ("horovod", "ddp", "none")
+BACKENDS = ("nccl", "mpi", "mpi-host", "gloo")
+CONTROLLERS = ("mpi", "gloo")
 MPI = Mpi("openmpi", "5.0.11", "/env/bin/mpirun")
 ALL = {"horovodrun": "/env/bin/horovodrun", "srun": "/usr/bin/srun"}
 

@@ -16,7 +16,7 @@ from harness.config import Base, RunConfig, Sweep, run_id
 from harness.detect import Host, Machine
 from harness.errors import MissingDependencyError, StoreError, ValidationError
 from harness.processes import MARKER, launch_processes
-from harness.record import RunRecord
+from harness.record import RunRecord, digest
 from harness.runner import Summary, commands, data, point, run_sweep, schedule
 from harness.runner.labels import labels
 from harness.runner.stale import stale_check
@@ -69,7 +69,7 @@ def failures(results: Path) -> list[RunRecord]:
 def one_failure(results: Path) -> RunRecord:
     (record,) = failures(results)
     assert record.error is not None
-    assert record.is_intact()
+    assert record.sha256 == digest(record.model_dump(mode="json"))
     return record
 
 

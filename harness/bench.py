@@ -284,18 +284,35 @@ def _rows(instrument: str, rank: int, columns: Mapping[str, NDArray[np.float64]]
     import pyarrow as pa
 
     count = len(columns["step_s"])
-    # Lists: given a numpy array, pyarrow imports pandas to look whether it is one of its own, and
-    # that is a second more for every launch.
     arrays = {
-        "instrument": pa.array([instrument] * count, pa.string()),
-        "rank": pa.array([rank] * count, pa.int32()),
-        "step": pa.array(list(range(count)), pa.int32()),
+        "instrument": _repeated(instrument, count),
+        "rank": _column(np.full(count, rank, dtype=np.int32), pa.int32()),
+        "step": _column(np.arange(count, dtype=np.int32), pa.int32()),
     }
     for name in STEP_COLUMNS[3:]:
         values = columns.get(name)
-        listed = [None] * count if values is None else values.tolist()
-        arrays[name] = pa.array([None if v != v else v for v in listed], pa.float64())
-    return pa.table(arrays)
+        absent = values is None or bool(np.isnan(values).all())
+        arrays[name] = pa.nulls(count, pa.float64()) if absent else _column(values, pa.float64())
+    return pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    import pyarrow as pa
+
+    offsets = np.arange(count + 1, dtype=np.int32) * len(text.encode())
+    data = pa.py_buffer(text.encode() * count)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), data)
+
+
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    """Return a numpy array as a column.
+
+    By its buffer: ``pyarrow.array`` imports pandas to see whether it was given one of its own, and
+    that is a second more for every launch.
+    """
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.copy())])
 
 
 def _write(spec: RunSpec, started_at: str, measured: Measured) -> None:

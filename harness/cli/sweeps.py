@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-#: Start of the ranks, imports and proof of the backend: measured on 2 cores, and only a guess.
-START_S = 8.0
-
 
 def command_run(
     source: str, overrides: Sequence[str], results: Path, dry_run: bool, slots: int | None
@@ -37,6 +34,7 @@ def command_validate(
     from harness.config import load_sweep
     from harness.config.identity import point_id
     from harness.detect import detect_machine
+    from harness.runner.estimate import START_S, launch_s
     from harness.runner.labels import labels
     from harness.runner.progress import duration
     from harness.runner.schedule import missing, planned
@@ -51,10 +49,10 @@ def command_validate(
     for _, reason in work.plan.left_out:
         print(f"left out: {reason}")
     todo = [launch.config.measure for launch in missing(work)]
-    time_s = sum(START_S + m.window_s * (2 if m.instruments else 1) for m in todo)
+    time_s = sum(map(launch_s, todo))
     print(
         f"{sweep.name}: {len(work.plan.launches)} launches a block, blocks: {work.blocks}; "
         f"{len(todo)} launches missing, about {duration(time_s)} "
-        f"(windows, and about {START_S:g} s to start each)"
+        f"(windows, phases, and about {START_S:g} s to start each)"
     )
     return 0

@@ -102,29 +102,18 @@ def run_launch(
 
     ``env`` is added to this process's own. Never raises for what the launch does.
     """
-    started = time.monotonic()
-    killed_before = _oom_kills()
+    started, killed_before = time.monotonic(), _oom_kills()
     guard.begin(launch_id)  # before the start: there is no moment in which nobody knows of it
-    marked = {**os.environ, **env, processes.MARKER: launch_id}
     process: subprocess.Popen[bytes] | None = None
     problem, timed_out = "", False
     try:
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                list(argv),
-                env=marked,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        process = _start(argv, {**os.environ, **env, processes.MARKER: launch_id}, log)
         guard.begin(launch_id, process.pid)
         timed_out = _wait(process, timeout_s, interrupts)
     except OSError as error:
         problem = f"{argv[0]}: {error.strerror or error}"
     finally:
-        code = process.poll() if process is not None else None
-        session = process.pid if process is not None else None
+        code, session = (process.poll(), process.pid) if process is not None else (None, None)
         live = processes.launch_processes(launch_id, session) if timed_out else []
         left = processes.end_launch(launch_id, session, hurry=lambda: interrupts.hurry)
         if process is not None and not any(p.pid == process.pid for p in left):
@@ -140,6 +129,18 @@ def run_launch(
         stopped=tuple(p.pid for p in live if p.state == "T"),
         out_of_memory=max(0, _oom_kills() - killed_before),
     )
+
+
+def _start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            list(argv),
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float, interrupts: Interrupts) -> bool:

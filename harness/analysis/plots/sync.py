@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harness.analysis.facets import Facet
 from harness.analysis.plots.panel import Panel
@@ -22,6 +23,9 @@ from harness.analysis.plots.series import (
 from harness.analysis.plots.style import FAINT, MARKERS, device_axis, new_figure
 from harness.analysis.scaling import Curve
 
+if TYPE_CHECKING:
+    from matplotlib.lines import Line2D
+
 _MS = 1e3
 
 
@@ -36,17 +40,7 @@ def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
         for index, name in enumerate(colour)
     }
     batches = list(dict.fromkeys(curve.batch for curve in measured))
-    handles = [handle(name, **look[name].line) for name in look]
-    handles.append(
-        handle(
-            "transfer (no wait)",
-            color=FAINT,
-            linestyle=":",
-            linewidth=0.9,
-            marker="o",
-            markerfacecolor="white",
-        )
-    )
+    handles = [*(handle(name, **look[name].line) for name in look), _transfer_handle()]
     figure, axes = new_figure(
         len(batches),
         "Exposed gradient synchronisation",
@@ -70,6 +64,11 @@ def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
         node_boundaries(ax, facet.curves, labelled=ax is axes[0])
         device_axis(ax, counts, label="devices N" if ax is axes[-1] else "")
     return Plot(figure, (*_points(facet), *_launches(facet)))
+
+
+def _transfer_handle() -> Line2D:
+    hollow = {"marker": "o", "markerfacecolor": "white"}
+    return handle("transfer (no wait)", color=FAINT, linestyle=":", linewidth=0.9, **hollow)
 
 
 def _draw(panel: Panel, curve: Curve, look: Look) -> None:

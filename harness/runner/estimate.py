@@ -1,0 +1,19 @@
+"""How long launches take, before any has run: what ``validate`` tells, and presets are made for."""
+
+from __future__ import annotations
+
+from harness.config import Measure
+from harness.measure.phases import marked_steps
+
+#: Of a launch: start of the ranks, imports, proof of the backend, warm-up, isolated all-reduce and
+#: end, without window and phases. A guess: on two cores, launches of the demo took 5.6 s and more
+#: for it, the more the busier the machine was.
+START_S = 5.5
+
+_LONG = 1000  # steps of a window in which the least number of marked steps plays no part
+
+
+def launch_s(measure: Measure) -> float:
+    """Return about how many seconds a launch takes whose window is not held up by ``min_steps``."""
+    phases = marked_steps(_LONG) / _LONG if "phases" in measure.instruments else 0.0
+    return START_S + measure.window_s * (1 + phases)

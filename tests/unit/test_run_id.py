@@ -1,21 +1,26 @@
 """Ids of measurements: the same for ever, and only as different as what is measured.
 
-``tests/golden/run_ids.json`` may grow; a value in it that changes orphans every result on disk.
+``tests/golden/run_ids.json`` and ``defaults.json`` may grow; a value in them that changes orphans
+results on disk, or gives them out for what they are not.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from harness.config import RunConfig, Sweep, expand, parse_sweep, run_id
+from harness.config import Placement, RunConfig, Sweep, expand, parse_sweep, run_id
 from harness.config.identity import canonical, point_id
+from tests.pinning import assert_pinned
+from workloads import registry
 
 GOLDEN = json.loads(
     (Path(__file__).parent.parent / "golden" / "run_ids.json").read_text(encoding="utf-8")
@@ -87,6 +92,36 @@ def test_the_list_above_has_every_field() -> None:
         fields |= {f"{name}.{k}" for k in inner} if inner else {name}
     fields -= {"workload.options"}  # written as keys of the workload
     assert fields <= named
+
+
+DEFAULTS_RULE = (
+    "Ids leave defaults out, so a default that changes would let every result measured with the "
+    "old one pass for the new one. Give the new behaviour a new name, or keep the default and set "
+    "the value in presets; if the default must change, migrate the stored configs to have the old "
+    "value written out, and raise SCHEMA_VERSION. A new field or option is only added to the file: "
+    "REGENERATE_GOLDEN=1."
+)
+
+
+def test_no_default_changes_behind_an_id() -> None:
+    options = {
+        name: {key: option.default for key, option in registry.info(name).options.items()}
+        for name in registry.names()
+    }
+    data = {"config": dict(defaults(RunConfig)), "workloads": options}
+    assert_pinned("defaults.json", data, DEFAULTS_RULE)
+
+
+def defaults(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the default of every field, in a form that JSON has."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            assert field.is_required() or field.default == inner(), name
+            yield from defaults(inner, f"{prefix}{name}.")
+        elif not field.is_required():
+            value = field.get_default(call_default_factory=True)
+            yield prefix + name, str(value) if isinstance(value, Placement) else value
 
 
 def sweep(**keys: Any) -> Sweep:

@@ -306,7 +306,8 @@ def check_launchers(facts: Facts) -> list[Finding]:
             findings.append(Finding("launchers", NOTE, text, "use mpirun for MPI"))
         else:
             findings.append(Finding("launchers", OK, f"{name} ({path})"))
-    if machine.mpi and machine.mpi.flavour == "openmpi" and machine.mpi.major >= 5:
+    adjusted = "binding-options" in facts.marker.get("adjustments", ())
+    if not adjusted and machine.mpi and machine.mpi.flavour == "openmpi" and machine.mpi.major >= 5:
         text = "horovodrun --mpi by hand needs --binding-args='--bind-to none --map-by slot' with "
         text += "Open MPI 5 (hvdscale passes its own)"
         findings.append(Finding("launchers", NOTE, text))

@@ -78,6 +78,7 @@ def test_all_adjustments_fit_the_real_sdist(sdist: Path, tmp_path: Path) -> None
         "python-headers",
         "missing-headers",
         "cmake-policy",
+        "binding-options",
     ]
 
 

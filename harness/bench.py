@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import affinity, provenance, ranks, watchdog
+from harness.clock import utc_now
 from harness.config.models import LearningRate, RunConfig
 from harness.engines.api import PHASES, Engine, Step, World
 from harness.errors import HarnessError
@@ -62,7 +62,7 @@ def run_spec(path: Path) -> int:
     watchdog.start(spec.timeout_s)
     try:
         cores = affinity.bind(spec.resolved, place.local_rank if place else 0)
-        started_at = now()
+        started_at = utc_now()
         with joined(spec.config, spec.resolved) as (engine, world):
             measured = measure(spec.config, spec.resolved, spec.data_dir, engine, world, cores)
             if measured is not None:
@@ -147,11 +147,6 @@ def learning_rate(wanted: LearningRate, info: WorkloadInfo, global_batch: int) -
     base_batch = wanted.base_batch if wanted.base_batch is not None else info.learning_rate_batch
     ratio = global_batch / base_batch
     return base * {"none": 1.0, "sqrt": sqrt(ratio), "linear": ratio}[wanted.rule]
-
-
-def now() -> str:
-    """Return the time as ISO 8601 in UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _prepare(config: RunConfig, data_dir: Path, engine: Engine, world: World) -> Workload:
@@ -327,7 +322,7 @@ def _write(spec: RunSpec, started_at: str, measured: Measured) -> None:
         config=spec.config,
         resolved=spec.resolved,
         started_at=started_at,
-        ended_at=now(),
+        ended_at=utc_now(),
         argv=spec.argv,
         **measured.fields,
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import affinity, bench, tuning
+from harness.clock import utc_now
 from harness.config import Placement, RunConfig, apply_overrides, run_id
 from harness.config.load import validated
 from harness.detect import Host, Machine, detect_gpus, usable_cores
@@ -60,7 +61,7 @@ def by_hand(
         sys.exit(error.exit_code)
     _set_environment(config, resolved)
     cores = affinity.bind(resolved, place.local_rank)
-    started_at = bench.now()
+    started_at = utc_now()
     with bench.joined(config, resolved) as (engine, world):
         config, resolved = _as_placed(config, resolved, engine)
         measured = bench.measure(config, resolved, data_dir, engine, world, cores)
@@ -209,7 +210,7 @@ def _write(
             config=config,
             resolved=resolved,
             started_at=started_at,
-            ended_at=bench.now(),
+            ended_at=utc_now(),
             argv=tuple(sys.argv),
             **measured.fields,
         )

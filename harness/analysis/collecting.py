@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,13 +70,29 @@ def collect(sweep_dir: Path | str) -> Path:
     path = folder / TABLE
     if not fresh and len(kept) == len(known) and known and (folder / CSV).exists():
         return path
-    rows = [source.row() | _read(store, source) for source in fresh]
+    with _no_garbage_collection():
+        rows = [source.row() | _read(store, source) for source in fresh]
     table = arrow_table(rows, _SOURCE | COLUMNS)
     if kept:
         table = _merged(table, path, {source.file for source in kept})
     # By file name: the order then depends on nothing but which records there are.
     _write(folder, table.sort_by("file"))
     return path
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep the collector from walking over thousands of rows again and again; they hold no cycles.
+
+    With it, reading 10,000 records takes more than half as long again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def load(sweep_dir: Path | str) -> pd.DataFrame:

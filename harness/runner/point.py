@@ -37,6 +37,7 @@ class Done:
 
     record: RunRecord
     wall_s: float
+    elsewhere: bool = False  # a runner on another host was faster: the record is its, not ours
 
 
 def command(launch: Planned, place: Place, run_file: Path) -> Command:
@@ -83,6 +84,10 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
             interrupts,
         )
     record = _committed(place.store, spec)
+    if record is not None and record.attempt != attempt:
+        return Done(
+            record, ending.wall_s, elsewhere=True
+        )  # that our ranks were refused is no fault
     # What was measured before the user interrupted stays, though its ranks had no time to leave.
     if record is not None and (ending.exit_code == 0 or ending.interrupted):
         return Done(record, ending.wall_s)
@@ -109,11 +114,8 @@ def _spec(launch: Planned, place: Place, attempt: int, log_dir: Path, launch_id:
 
 
 def _committed(store: Store, spec: RunSpec) -> RunRecord | None:
-    """Return the record that this attempt, and not another runner's, has committed."""
-    if spec.run_id not in store.verify([spec.run_id]):
-        return None
-    record = store.read(spec.run_id)
-    return record if record.attempt == spec.attempt else None
+    """Return the record that is committed by now, by this attempt or by another runner's."""
+    return store.read(spec.run_id) if spec.run_id in store.verify([spec.run_id]) else None
 
 
 def _failure(

@@ -13,6 +13,7 @@ from harness.config.identity import point_id
 from harness.detect import Machine
 from harness.paths import default_data_dir
 from harness.runner import schedule
+from harness.runner.alone import alone
 from harness.runner.data import prepare_data
 from harness.runner.interrupts import Interrupts, interrupts
 from harness.runner.labels import labels
@@ -36,7 +37,7 @@ class Summary:
 
     folder: Path
     ok: int  # measured now
-    skipped: int  # done before
+    skipped: int  # done before, or meanwhile by a runner on another host
     failed: int  # launches of this run that gave no measurement
     left_out: int  # combinations that are not legal
     interrupted: bool = False
@@ -72,15 +73,18 @@ def run_sweep(
     Everything is checked before anything is written or started; what fails then is a HarnessError.
     Data that is missing is made before the first launch; WorkloadError where it cannot be. What
     fails later is a record, and the sweep goes on. SIGINT, SIGTERM or SIGHUP end the present launch
-    with all its processes; what is done is kept.
+    with all its processes; what is done is kept. A second runner of the same folder on the same
+    host is refused (``alone``).
     """
     work = schedule.planned(sweep, machine, results)
+    data_dir = data_dir or default_data_dir()
     store = Store.open(work.folder, create=True)
-    place = Place(machine, store, data_dir or default_data_dir(), sweep.measure.timeout_s)
-    run = _Run(work, place, report, launch)
-    run.look_at(schedule.run_ids(work, work.max_blocks))
-    store.save_config(sweep_to_yaml(sweep))
-    return run.run()
+    with alone(store.path):
+        place = Place(machine, store, data_dir, sweep.measure.timeout_s)
+        run = _Run(work, place, report, launch)
+        run.look_at(schedule.run_ids(work, work.max_blocks))
+        store.save_config(sweep_to_yaml(sweep))
+        return run.run()
 
 
 class _Run:
@@ -141,7 +145,10 @@ class _Run:
         self._report.launching(name)
         ended = self._launch(planned, self._place, guard, stop)
         record = ended.record
-        if record.status == "ok":
+        if ended.elsewhere:
+            self.look_at([planned.run_id])  # it may have been decided otherwise there
+            self._skipped += 1
+        elif record.status == "ok":
             self._done.add(planned.run_id)
             self._ok += 1
         elif record.status != "cancelled":

@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.errors import StoreError
 
 # What file systems without locks answer; the checksums then still find what a race mixed up.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -76,7 +76,7 @@ def locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise
         yield
     finally:

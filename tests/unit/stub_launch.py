@@ -21,6 +21,9 @@ def main(how: str, run_file: Path) -> int:
             rank_log.write_text("done\n")
             time.sleep(300)
         return {"ok": 0, "ok-then-3": 3}[how]
+    if how == "beaten":
+        commit(run_file, attempt=99)  # a runner on another host
+        commit(run_file)
     if how == "raise":
         rank_log.write_text(
             'Traceback (most recent call last):\n  File "x"\nValueError: too much\n'
@@ -50,7 +53,7 @@ def main(how: str, run_file: Path) -> int:
     return 9
 
 
-def commit(run_file: Path) -> None:
+def commit(run_file: Path, attempt: int | None = None) -> None:
     from harness.record import RunRecord
     from harness.spec import RunSpec
     from harness.store import Store
@@ -58,7 +61,7 @@ def commit(run_file: Path) -> None:
     spec = RunSpec.read(run_file)
     record = RunRecord(
         run_id=spec.run_id,
-        attempt=spec.attempt,
+        attempt=attempt or spec.attempt,
         status="ok",
         sweep=spec.sweep,
         block=spec.block,

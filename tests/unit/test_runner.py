@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +21,7 @@ from harness.errors import MissingDependencyError, StoreError, ValidationError
 from harness.processes import MARKER, launch_processes
 from harness.record import RunRecord, digest
 from harness.runner import Summary, commands, data, point, run_sweep, schedule
+from harness.runner.alone import BusyError, alone, lock_path
 from harness.runner.labels import labels
 from harness.runner.stale import stale_check
 from harness.store import Store
@@ -635,6 +639,57 @@ def gone(timeout_s: float = 20.0) -> bool:
     while marked_processes() and time.monotonic() < deadline:
         time.sleep(0.05)
     return not marked_processes()
+
+
+class TestAlone:
+    def test_a_second_runner_on_the_host_is_refused(
+        self, tmp_path: Path, behave: Behave, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        behave("ok")
+        first = Runner("hang", tmp_path)
+        first.wait_for_launch()
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(BusyError) as found:
+            stub_sweep.run(make_sweep((75, 100, 125)), tmp_path)
+        assert f"stub: process {first.process.pid} (since 20" in str(found.value)
+        assert found.value.exit_code == 2
+        assert sorted(tmp_path.rglob("*")) == before
+        monkeypatch.setattr(socket, "gethostname", lambda: "another/host")
+        assert stub_sweep.run(make_sweep((75,)), tmp_path).exit_code == 0
+        monkeypatch.undo()
+        first.process.kill()
+        first.end()
+        assert gone()
+        behave("ok")
+        assert stub_sweep.run(make_sweep((75, 100, 125)), tmp_path).exit_code == 0
+
+    def test_who_holds_it_may_not_have_said_so_yet(self, tmp_path: Path) -> None:
+        with alone(tmp_path):
+            lock_path(tmp_path).write_text("")
+            with pytest.raises(BusyError, match="another process runs this sweep"), alone(tmp_path):
+                pass
+        with alone(tmp_path):
+            pass
+
+    def test_without_locks_it_goes_on(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_locks(*_: object) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+        with alone(tmp_path), alone(tmp_path):
+            pass
+
+    def test_what_another_host_committed_meanwhile_is_done(
+        self, tmp_path: Path, behave: Behave
+    ) -> None:
+        behave("beaten")
+        summary = stub_sweep.run(make_sweep(), tmp_path)
+        assert (summary.ok, summary.skipped, summary.failed) == (0, 1, 0)
+        assert summary.exit_code == 0
+        (record,) = Store.open(tmp_path / "stub").records()
+        assert (record.attempt, record.status) == (99, "ok")
 
 
 class TestInterrupted:

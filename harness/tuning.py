@@ -21,13 +21,27 @@ ASYNC_COMPLETION = "HOROVOD_ENABLE_ASYNC_COMPLETION"
 #: Knobs that change a measurement and that a config does not have, at Horovod's own defaults.
 NOT_IN_CONFIG = {
     "HOROVOD_AUTOTUNE": 0.0,
+    "HOROVOD_BATCH_D2D_MEMCOPIES": 1.0,
     "HOROVOD_CACHE_CAPACITY": 1024.0,
+    "HOROVOD_DISABLE_GROUP_FUSION": 0.0,
+    "HOROVOD_DISABLE_NVTX_RANGES": 0.0,
+    "HOROVOD_DYNAMIC_PROCESS_SETS": 0.0,
     "HOROVOD_ELASTIC": 0.0,
+    "HOROVOD_ENABLE_XLA_OPS": 0.0,
     "HOROVOD_HIERARCHICAL_ALLGATHER": 0.0,
     "HOROVOD_HIERARCHICAL_ALLREDUCE": 0.0,
+    "HOROVOD_MPI_THREADS_DISABLE": 0.0,
     "HOROVOD_NUM_NCCL_STREAMS": 1.0,
+    "HOROVOD_TIMELINE_MARK_CYCLES": 0.0,
     "HOROVOD_TORUS_ALLREDUCE": 0.0,
 }
+#: The same, but without a value that means "off": to be there at all is what changes something.
+NEVER_SET = (
+    "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
+    "HOROVOD_AUTOTUNE_LOG",
+    "HOROVOD_THREAD_AFFINITY",
+    "HOROVOD_TIMELINE",
+)
 
 
 def to_environment(tuning: HorovodTuning) -> dict[str, str]:
@@ -52,16 +66,23 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check_environment(environ: Mapping[str, str]) -> None:
-    """Raise ConfigError where a knob of ``NOT_IN_CONFIG`` is set to something else.
+    """Raise ConfigError where a knob of ``NOT_IN_CONFIG`` or ``NEVER_SET`` is in force.
 
     Equal configs have equal ids, so they must mean equal measurements.
     """
-    for name, default in NOT_IN_CONFIG.items():
-        if name in environ and _number(environ, name) != default:
-            raise ConfigError(
-                f"environment: {name}={environ[name]} changes what is measured, and a config has "
-                "no key for it; unset it"
-            )
+    found = [name for name in NEVER_SET if name in environ]
+    found += [
+        name
+        for name, default in NOT_IN_CONFIG.items()
+        if name in environ and _number(environ, name) != default
+    ]
+    if found:
+        name = found[0]
+        more = f" (and {', '.join(found[1:])})" if found[1:] else ""
+        raise ConfigError(
+            f"environment: {name}={environ[name]}{more} changes what is measured, and a config has "
+            "no key for it; unset it"
+        )
 
 
 def _number(environ: Mapping[str, str], name: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from harness.engines.registry import ENGINES
 from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
 from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
 from harness.spec import Resolved
+from harness.tuning import check_environment
 from workloads import registry
 from workloads.api import OptionValue, WorkloadError
 
@@ -48,8 +50,8 @@ class Plan:
         return self.resolved[point_id(config)]
 
 
-def plan(sweep: Sweep, machine: Machine) -> Plan:
-    """Expand and check a whole sweep.
+def plan(sweep: Sweep, machine: Machine, environ: Mapping[str, str] = os.environ) -> Plan:
+    """Expand and check a whole sweep, and the environment that its ranks inherit.
 
     Combinations that the table of ``harness.legal`` does not have are left out if multiplication
     made them and each of their values has a legal point elsewhere. Everything else that cannot run
@@ -83,6 +85,8 @@ def plan(sweep: Sweep, machine: Machine) -> Plan:
             launches[key] = bases[id(base)]
             resolved[key] = decided
     launches |= {key: point for key, (point, _) in kept.items()}
+    if any(config.engine == "horovod" for config in launches.values()):
+        check_environment(environ)
     return Plan(
         launches=tuple(launches.values()),
         points=tuple(point for point, _ in kept.values()),

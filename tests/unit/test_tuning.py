@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 tunings = st.builds(
     HorovodTuning,
     cycle_time_ms=st.floats(0, 1e4, allow_subnormal=False),
-    fusion_threshold_mb=st.integers(0, 2**40).map(lambda count_bytes: count_bytes / MIB),
+    fusion_threshold_mb=st.integers(0, 2**39).map(lambda count_bytes: count_bytes / MIB),
     async_completion=st.booleans(),
 )
 
@@ -68,6 +68,20 @@ def test_a_knob_without_a_key_is_refused_where_it_changes_something() -> None:
     for name in defaults:
         with pytest.raises(ConfigError, match=f"environment: {name}=7 changes .* unset it"):
             tuning.check_environment({**defaults, name: "7"})
+
+
+@pytest.mark.parametrize("text", ["", "0", "DYNAMIC", "/tmp/timeline.json"])
+@pytest.mark.parametrize("name", tuning.NEVER_SET)
+def test_a_knob_that_has_no_off_is_refused_where_it_is_set_at_all(name: str, text: str) -> None:
+    """``getenv`` of operations.cc: Horovod asks whether it is there, not what it says."""
+    with pytest.raises(ConfigError, match=f"environment: {name}={text} changes .* unset it"):
+        tuning.check_environment({name: text})
+
+
+def test_all_that_is_to_be_unset_is_named_at_once() -> None:
+    environ = {"HOROVOD_TIMELINE": "t", "HOROVOD_AUTOTUNE": "1", "HOROVOD_ELASTIC": "0"}
+    with pytest.raises(ConfigError, match=r"HOROVOD_TIMELINE=t \(and HOROVOD_AUTOTUNE\) changes"):
+        tuning.check_environment(environ)
 
 
 def test_launches_pin_the_same_knobs() -> None:

@@ -257,3 +257,21 @@ def test_equal_points_have_one_form_and_one_id() -> None:
     ids = [[point_id(config) for config in plan(sweep, CPU).launches] for sweep in (written, plain)]
     assert ids[0] == ids[1]
     assert len(ids[0]) == 2
+
+
+def test_a_knob_of_the_shell_that_no_key_covers_ends_a_sweep_of_horovod() -> None:
+    environ = {"HOROVOD_TIMELINE": "/tmp/t.json", "PATH": "/bin"}
+    with pytest.raises(ConfigError, match=r"HOROVOD_TIMELINE=/tmp/t\.json changes"):
+        plan(sweep(placement="1x2"), CPU, environ)
+    with pytest.raises(ConfigError, match="HOROVOD_TIMELINE"):  # the base alone is Horovod's
+        plan(sweep(engine="none", base="horovod@1"), CPU, environ)
+    assert plan(sweep(engine="none"), CPU, environ).launches
+    assert plan(sweep(placement="1x2"), CPU, {"PATH": "/bin"}).launches
+
+
+def test_a_sweep_is_checked_against_the_environment_of_the_runner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOROVOD_THREAD_AFFINITY", "0,1")
+    with pytest.raises(ConfigError, match="HOROVOD_THREAD_AFFINITY"):
+        plan(sweep(placement="1x2"), CPU)

@@ -12,6 +12,7 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.02  # where the kernel has no pidfd
+_LONGEST_S = 3600.0  # of one sleep: poll takes its time in milliseconds, as an int of C
 
 
 class Interrupts:
@@ -38,7 +39,10 @@ class Interrupts:
             os.write(self._writer, b".")
 
     def wait_for(self, pid: int, timeout_s: float) -> None:
-        """Wait until a child ends, a signal asks, or ``timeout_s`` is over; sleep meanwhile."""
+        """Wait until a child ends, a signal asks, or ``timeout_s`` is over; sleep meanwhile.
+
+        It may return before: whoever waits looks at the clock.
+        """
         waiting = select.poll()  # select would fail on descriptors above 1023
         waiting.register(self._reader, select.POLLIN)
         try:
@@ -48,7 +52,7 @@ class Interrupts:
             return
         try:
             waiting.register(child, select.POLLIN)
-            waiting.poll(timeout_s * 1000)
+            waiting.poll(min(timeout_s, _LONGEST_S) * 1000)
         finally:
             os.close(child)
 

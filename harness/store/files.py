@@ -21,8 +21,17 @@ def write_atomic(path: Path, data: bytes) -> None:
 
     The temporary file is in the same folder (a rename is atomic only inside one file system), has a
     name nobody can guess, and gets the permissions that the user's umask gives any file. The file
-    is on disk before it has its name, and the name before this returns. Raises OSError.
+    is on disk before it has its name, and the name before this returns. Raises OSError, which names
+    ``path`` and never the temporary file.
     """
+    try:
+        _write_and_rename(path, data)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    sync_folder(path.parent)
+
+
+def _write_and_rename(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -35,7 +44,6 @@ def write_atomic(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -274,9 +274,7 @@ class Store:
             write_atomic(path, json.dumps(data, indent=1).encode())
         # Found out now rather than after the first measurement.
         for folder in (self.path, self.runs, self.logs):
-            probe = folder / f".probe.{os.getpid()}.tmp"
-            write_atomic(probe, b"")
-            probe.unlink()
+            _prove_writable(folder)
 
     def _next_config(self) -> Path:
         numbers = [
@@ -328,6 +326,16 @@ class Store:
         except OSError as error:
             return Broken(run_id, f"{reason} (left where it is: {error.strerror})", path)
         return Broken(run_id, reason, kept)
+
+
+def _prove_writable(folder: Path) -> None:
+    probe = folder / f".probe.{os.getpid()}.tmp"
+    try:
+        write_atomic(probe, b"")
+        probe.unlink()
+    except OSError as error:
+        # The user knows the folder; the probe is nobody's file.
+        raise OSError(error.errno, error.strerror, str(folder)) from error
 
 
 def _checked(run_id: str) -> str:

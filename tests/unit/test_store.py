@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import tempfile
 import threading
@@ -291,8 +292,10 @@ class TestOpen:
             return real(path, flags, *rest, **more)
 
         monkeypatch.setattr(os, "open", refuse)  # root writes everywhere, so modes would not do
-        with pytest.raises(StoreError, match=r"runs.*cannot be written: Read-only file system"):
+        message = f"{store.runs}: cannot be written: Read-only file system"
+        with pytest.raises(StoreError, match=re.escape(message)) as found:
             Store.open(store.path, create=True)
+        assert ".tmp" not in str(found.value)
 
     @pytest.mark.parametrize(
         "content", ["", "[]", "{", '{"name": "x"}', '{"schema_version": null}']
@@ -360,8 +363,9 @@ class TestAtomic:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match="No space") as found:
             write_atomic(path, b"new")
+        assert found.value.filename == str(path)
         assert path.read_bytes() == b"old"
         assert list(tmp_path.iterdir()) == [path]
 

@@ -24,8 +24,8 @@ class BusyError(StoreError):
 def alone(folder: Path) -> Iterator[None]:
     """Hold a sweep's folder for this process on this host; BusyError where another has it.
 
-    The kernel frees the lock with the process, whatever ends that, so nothing is ever stale. Runners
-    on other hosts are welcome. Where the file system has no locks, the run goes on without one.
+    The kernel frees the lock with the process, whatever ends that, so nothing is ever stale.
+    Runners on other hosts are welcome. Where a file system has no locks, the run goes on without.
     """
     path = lock_path(folder)
     with named_errors(path, "written"):

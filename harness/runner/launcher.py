@@ -111,7 +111,8 @@ def run_launch(
         guard.begin(launch_id, process.pid)
         timed_out = _wait(process, timeout_s, interrupts)
     except OSError as error:
-        problem = f"{argv[0]}: {error.strerror or error}"
+        # The launcher's log, too, may be what cannot be opened.
+        problem = f"{error.filename or argv[0]}: {error.strerror or error}"
     finally:
         code, session = (process.poll(), process.pid) if process is not None else (None, None)
         live = processes.launch_processes(launch_id, session) if timed_out else []

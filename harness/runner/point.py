@@ -17,7 +17,8 @@ from harness.runner.launcher import Ending, Guard, new_launch_id, run_launch
 from harness.runner.logs import Logs, read_logs
 from harness.runner.schedule import Planned
 from harness.spec import RunSpec
-from harness.store import Store
+from harness.store import Store, write_atomic
+from harness.store.files import named_errors
 from harness.watchdog import RUNNER_PID
 
 
@@ -73,7 +74,7 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
         ending = Ending(exit_code=None, wall_s=0.0, start_error=str(error))
     else:
         argv = made.argv
-        spec.model_copy(update={"argv": argv}).write(run_file)
+        _write(spec.model_copy(update={"argv": argv}), run_file)
         ending = run_launch(
             made.argv,
             {**made.env, **runner_environment(launch)},
@@ -85,9 +86,7 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
         )
     record = _committed(place.store, spec)
     if record is not None and record.attempt != attempt:
-        return Done(
-            record, ending.wall_s, elsewhere=True
-        )  # that our ranks were refused is no fault
+        return Done(record, ending.wall_s, elsewhere=True)  # our ranks were late, not at fault
     # What was measured before the user interrupted stays, though its ranks had no time to leave.
     if record is not None and (ending.exit_code == 0 or ending.interrupted):
         return Done(record, ending.wall_s)
@@ -111,6 +110,11 @@ def _spec(launch: Planned, place: Place, attempt: int, log_dir: Path, launch_id:
         timeout_s=place.timeout_s,
         launch_id=launch_id,
     )
+
+
+def _write(spec: RunSpec, run_file: Path) -> None:
+    with named_errors(run_file, "written"):
+        write_atomic(run_file, spec.model_dump_json(indent=1).encode())
 
 
 def _committed(store: Store, spec: RunSpec) -> RunRecord | None:

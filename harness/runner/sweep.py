@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from harness.config import Sweep, sweep_to_yaml
 from harness.config.identity import point_id
 from harness.detect import Machine
+from harness.errors import StoreError
 from harness.paths import default_data_dir
 from harness.runner import schedule
 from harness.runner.alone import alone
@@ -29,6 +31,12 @@ INTERRUPTED = 130
 
 #: What runs one launch; tests put their own in.
 Launch = Callable[[Planned, Place, Guard, Interrupts], Done]
+
+
+class StoppedError(StoreError):
+    """The results could not be kept any longer, after launches had begun."""
+
+    exit_code = 1  # not 2, which promises that nothing was written
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ class _Run:
         if first is not None:
             # Before the signals are caught: while data is made, Ctrl-C is still an exception.
             prepare_data(self._work.plan.launches, self._place.data_dir, self._report)
-            with interrupts() as stop, Guard() as guard:
+            with self._stopping(), interrupts() as stop, Guard() as guard:
                 for planned in chain([first], missing):
                     if stop.asked:
                         break
@@ -131,6 +139,17 @@ class _Run:
             interrupted=interrupted,
             causes=tuple(self._causes.most_common()),
         )
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Tell, of what the results folder refuses now, that something was done before."""
+        try:
+            yield
+        except StoreError as error:
+            raise StoppedError(
+                f"{error}; the sweep stopped here, after {self._ok} measured and "
+                f"{sum(self._causes.values())} failed in this run, which are kept"
+            ) from error
 
     def _is_missing(self, planned: Planned) -> bool:
         name = planned.run_id

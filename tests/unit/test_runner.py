@@ -217,7 +217,77 @@ class TestBad:
         assert "/nonexistent/mpirun: No such file" in record.error.cause
 
 
+class TestFullDisk:
+    """What cannot be written once launches began is one line and exit 1, for something was done."""
+
+    @pytest.mark.parametrize("fails", ["run.json", ".attempt-1.json"])
+    def test_the_sweep_stops_there(
+        self, tmp_path: Path, behave: Behave, monkeypatch: pytest.MonkeyPatch, fails: str
+    ) -> None:
+        first, _ = (p.config.batch_size for p in planned_order())
+        behave(lambda config: "ok" if config.batch_size == first else "raise")
+        real, written = os.replace, []
+
+        def full(source: str, target: str) -> None:
+            written.append(str(target))
+            done = sum(name.endswith(fails) for name in written)
+            if str(target).endswith(fails) and done == (1 if "attempt" in fails else 2):
+                raise OSError(errno.ENOSPC, "No space left on device", str(source))
+            real(source, target)
+
+        monkeypatch.setattr(os, "replace", full)
+        with pytest.raises(StoreError) as found:
+            stub_sweep.run(make_sweep((75, 100)), tmp_path)
+        assert found.value.exit_code == 1
+        assert f"{fails}: cannot be written: No space left on device" in str(found.value)
+        assert "; the sweep stopped here, after 1 measured and 0 failed" in str(found.value)
+        assert not list(tmp_path.rglob("*.tmp"))
+        assert len(Store.open(tmp_path / "stub").done_ids()) == 1
+
+    def test_before_the_first_launch_it_is_exit_2(
+        self, tmp_path: Path, behave: Behave, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        behave("ok")
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left") as found:
+            stub_sweep.run(make_sweep(), tmp_path)
+        assert found.value.exit_code == 2
+
+    def test_a_launchers_log_that_cannot_be_opened_is_not_the_launchers_fault(
+        self, tmp_path: Path, behave: Behave, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        behave("ok")
+        real = Path.open
+
+        def full(path: Path, *rest: object, **more: object) -> object:
+            if path.name == "launcher.log" and "wb" in rest:
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            return real(path, *rest, **more)  # type: ignore[call-overload]
+
+        monkeypatch.setattr(Path, "open", full)
+        assert stub_sweep.run(make_sweep(), tmp_path).exit_code == 1
+        record = one_failure(tmp_path)
+        assert record.error is not None
+        assert "launcher.log: No space left on device" in record.error.cause
+
+
+def planned_order() -> list[schedule.Planned]:
+    work = schedule.planned(make_sweep((75, 100)), MACHINE, Path("x"))
+    return list(schedule.block_launches(work, 0))
+
+
 class TestHanging:
+    @pytest.mark.parametrize("timeout_s", [1e7, 1e18, 1e300])
+    def test_a_huge_time_limit_is_none(
+        self, tmp_path: Path, behave: Behave, timeout_s: float
+    ) -> None:
+        behave("ok")
+        assert stub_sweep.run(make_sweep(timeout_s=timeout_s), tmp_path).exit_code == 0
+
     @pytest.mark.parametrize("how", ["hang", "hang-stopped"])
     def test_ends_with_its_time(self, tmp_path: Path, behave: Behave, how: str) -> None:
         behave(how)

@@ -42,7 +42,7 @@ def build(
 
     ``run_file`` is the RunSpec that every rank reads. ``timeout_s`` is the launch's time limit:
     Horovod gives up on a missing rank before it. ``program`` replaces what follows the Python
-    interpreter (``-m harness bench --run RUN_FILE``).
+    interpreter and its ``-P`` (``-m harness bench --run RUN_FILE``).
 
     Raises ValidationError where the point cannot run here, MissingDependencyError where the
     launcher is not on this machine.

@@ -39,8 +39,11 @@ class Launch:
 
     @property
     def rank_argv(self) -> tuple[str, ...]:
-        """Return the command of one rank."""
-        return (self.python, *self.program)
+        """Return the command of one rank.
+
+        -P: what lies in the working folder is no module of ours, whatever its name.
+        """
+        return (self.python, "-P", *self.program)
 
     @property
     def one_host(self) -> bool:

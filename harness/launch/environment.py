@@ -21,7 +21,11 @@ _GLOO_TIMEOUT_S = 30  # Horovod's default
 
 def rank_environment(launch: Launch) -> dict[str, str]:
     """Return what is added to the environment of all ranks."""
-    env = {"PYTHONUNBUFFERED": "1"}  # a rank that is killed leaves its last lines
+    env = {
+        "PYTHONUNBUFFERED": "1",  # a rank that is killed leaves its last lines
+        # As -P of the ranks' own command, for every interpreter that a launcher starts in between.
+        "PYTHONSAFEPATH": "1",
+    }
     env |= _threads(launch)
     env |= _network(launch)
     if launch.resolved.backend == "nccl":

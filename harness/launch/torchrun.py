@@ -20,7 +20,7 @@ def command(launch: Launch) -> Command:
             f"{'+'.join(map(str, launch.resolved.placement))} has "
             f"{len(launch.resolved.placement)}; use launcher: srun inside an allocation"
         )
-    argv = [launch.python, "-m", "torch.distributed.run", "--nnodes=1"]
+    argv = [launch.python, "-P", "-m", "torch.distributed.run", "--nnodes=1"]
     argv.append(f"--nproc-per-node={launch.resolved.world_size}")
     # A rendezvous of its own on a free port, reached by an address that needs no name service.
     argv += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]

@@ -15,9 +15,12 @@ import pytest
 from harness.config import RunConfig
 from harness.detect import Machine, Mpi, detect_machine, inspect_mpi
 from harness.launch import Command, build
+from harness.store import Store
+from tests.integration import ranks
 from tests.requirements import require_modules, require_mpi
 
 PROBE = Path(__file__).parent / "programs" / "launch_probe.py"
+ROOT = Path(__file__).parents[2]
 ARGUMENTS = ("a b", "c;d", "it's", '"$HOME"', "--x=*")
 
 
@@ -29,6 +32,14 @@ def point(**keys: Any) -> RunConfig:
     return RunConfig.model_validate(
         {"workload": "stress_strain", "batch_size": 1, "cores_per_rank": 1, **keys}
     )
+
+
+def traps(folder: Path) -> Path:
+    """Return a working folder whose files have the names of what the ranks import."""
+    (folder / "harness").mkdir(parents=True)
+    for name in ("harness/__init__.py", "random.py", "torch.py", "horovod.py", "pydantic.py"):
+        (folder / name).write_text(f"raise RuntimeError('{name} of the working folder')\n")
+    return folder
 
 
 def start(
@@ -48,6 +59,7 @@ def start(
     done = subprocess.run(
         command.argv,
         env={**os.environ, **command.env, **environment},
+        cwd=traps(folder / "work"),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -68,6 +80,25 @@ def start(
 def test_inline(tmp_path: Path) -> None:
     answers = start(point(engine="none"), here(), tmp_path, "none")
     assert answers[0]["environment"]["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_rank_imports_nothing_from_the_working_folder(tmp_path: Path, data_dir: Path) -> None:
+    require_modules("torch")
+    config = ranks.point("none", None, 1)
+    ranks.spec_of(config, tmp_path, here(), data_dir).write(tmp_path / "run.json")
+    Store.open(tmp_path, create=True)
+    command = build(config, here(), str(tmp_path / "run.json"))
+    done = subprocess.run(
+        command.argv,
+        env={**os.environ, **command.env, "PYTHONPATH": str(ROOT)},
+        cwd=traps(tmp_path / "work"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr + (tmp_path / "rank-0.log").read_text()
+    assert Store.open(tmp_path).is_done("test")
 
 
 # horovodrun must find its mpirun also where the environment is not activated.
@@ -112,14 +143,14 @@ def mpis() -> list[Mpi | None]:
 @pytest.mark.parametrize(
     "mpi", mpis(), ids=lambda mpi: f"{mpi.flavour}-{mpi.version}" if mpi else "none"
 )
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("count", [2, 4])
 def test_every_mpi_takes_its_syntax_also_for_more_ranks_than_cores(
-    tmp_path: Path, mpi: Mpi | None, ranks: int
+    tmp_path: Path, mpi: Mpi | None, count: int
 ) -> None:
     if mpi is None:
         require_mpi(here())
     host = here(slots=4).hosts[0]
     machine = replace(here(), mpi=mpi, hosts=(replace(host, cores=2),))
-    config = point(placement=f"1x{ranks}", launcher="mpirun", backend="mpi")
+    config = point(placement=f"1x{count}", launcher="mpirun", backend="mpi")
     answers = start(config, machine, tmp_path, "plain")
-    assert len(answers) == ranks
+    assert len(answers) == count

@@ -152,7 +152,7 @@ def has(tokens: tuple[str, ...], *run: str) -> bool:
     return any(tokens[at : at + len(run)] == run for at in range(len(tokens)))
 
 
-BENCH = (f"{BIN}/python", "-m", "harness", "bench", "--run", RUN_FILE)
+BENCH = (f"{BIN}/python", "-P", "-m", "harness", "bench", "--run", RUN_FILE)
 
 
 def test_inline_is_the_rank_itself() -> None:
@@ -175,8 +175,9 @@ def test_the_printed_line_is_what_a_shell_would_run() -> None:
 
 def test_another_program_can_take_the_place_of_bench() -> None:
     point, where = CASES["mpirun"]["openmpi5-1x2"]
-    assert build(point, where, RUN_FILE, program=("probe.py", "a b")).argv[-3:] == (
+    assert build(point, where, RUN_FILE, program=("probe.py", "a b")).argv[-4:] == (
         f"{BIN}/python",
+        "-P",
         "probe.py",
         "a b",
     )
@@ -263,7 +264,7 @@ def test_ddp_under_srun_meets_on_the_first_host_at_a_port_of_its_launch() -> Non
 
 def test_torchrun_is_the_torch_of_the_ranks_python_and_asks_no_name_service() -> None:
     argv = command("torchrun", "ddp-gloo-1x2").argv
-    assert argv[:3] == (f"{BIN}/python", "-m", "torch.distributed.run")
+    assert argv[:4] == (f"{BIN}/python", "-P", "-m", "torch.distributed.run")
     assert "--nproc-per-node=2" in argv
     assert "--rdzv-endpoint=127.0.0.1:0" in argv
 
@@ -277,6 +278,16 @@ def test_horovods_knobs_are_in_the_environment() -> None:
     assert env["HOROVOD_CONTROLLER"] == "mpi"
     assert command("horovodrun", "gloo-1x2").env["HOROVOD_CONTROLLER"] == "gloo"
     assert command("horovodrun", "gloo-1x2").env["HOROVOD_CPU_OPERATIONS"] == "gloo"
+
+
+def test_no_rank_imports_from_the_working_folder() -> None:
+    for launcher, cases in CASES.items():
+        for name in cases:
+            built = command(launcher, name)
+            assert built.env["PYTHONSAFEPATH"] == "1", (launcher, name)
+            starts = [i for i, token in enumerate(built.argv) if token.endswith("/python")]
+            assert starts, (launcher, name)
+            assert all(built.argv[start + 1] == "-P" for start in starts), (launcher, name)
 
 
 def test_other_engines_have_no_horovod_in_their_environment() -> None:
@@ -366,6 +377,6 @@ def test_torchruns_own_parser_leaves_the_ranks_flags_alone() -> None:
     )
     here = Machine(hosts=(Host("a", 2, 2),), device="cpu", launchers={"torchrun": "torchrun"})
     command = build(config, here, "/r/run.json")
-    parsed = get_args_parser().parse_args(command.argv[3:])
+    parsed = get_args_parser().parse_args(command.argv[4:])
     assert parsed.training_script == "harness"
     assert parsed.training_script_args == ["bench", "--run", "/r/run.json"]

@@ -58,6 +58,12 @@ def expand(sweep: Sweep, devices_per_node: int = 1) -> Expansion:
         points[key] = (config, bases.of(config, values), named)
     if not points:
         raise ConfigError(f"{where}: exclude leaves no points")
+    longest_s = max(config.measure.window_s for config, _, _ in points.values())
+    if longest_s >= sweep.measure.timeout_s:
+        raise ConfigError(
+            f"{where}: measure.window_s: {longest_s:g} s cannot end within measure.timeout_s: "
+            f"{sweep.measure.timeout_s:g} s; make the window shorter or the time limit longer"
+        )
     configs, based, named_flags = zip(*points.values(), strict=True)
     return Expansion(configs, based, named_flags)
 

@@ -40,6 +40,9 @@ Count = Annotated[int, BeforeValidator(_no_bool), Field(gt=0, le=10**12)]
 Natural = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=10**12)]
 Positive = Annotated[float, BeforeValidator(_no_bool), Field(gt=0)]
 NotNegative = Annotated[float, BeforeValidator(_no_bool), Field(ge=0)]
+# What no measurement needs, and what would end in an overflow or in a loop without an end.
+MAX_STEPS = 10**7
+MAX_BLOCKS = 10**4
 
 
 class Frozen(BaseModel):
@@ -85,10 +88,11 @@ class HorovodTuning(Frozen):
     """Horovod's own knobs; the defaults are those of Horovod 0.28.1 unless a comment says so."""
 
     controller: Literal["mpi", "gloo"] | None = None  # None: the first that fits the launcher
-    cycle_time_ms: NotNegative = 1.0
-    fusion_threshold_mb: NotNegative = 128.0
+    cycle_time_ms: Annotated[NotNegative, Field(le=1e6)] = 1.0
+    fusion_threshold_mb: Annotated[NotNegative, Field(le=1e6)] = 128.0
     async_completion: bool = False
-    groups: Natural = 0  # 0: no groups, tensors are fused as they become ready
+    # 0: no groups, tensors are fused as they become ready
+    groups: Annotated[Natural, Field(le=10**6)] = 0
     compression: Literal["none", "fp16", "bf16"] = "none"
 
 
@@ -101,21 +105,25 @@ class LearningRate(Frozen):
 
 
 class Measure(Frozen):
-    """What a launch measures. The window lasts ``window_s``, but never under ``min_steps``."""
+    """What a launch measures. The window lasts ``window_s``, but never under ``min_steps``.
 
-    warmup_steps: Natural = 20
-    window_s: Positive = 5.0
-    min_steps: Count = 50
+    The warm-up has at least ``warmup_steps``: it goes on until the pace that the window is planned
+    from is that of warm steps.
+    """
+
+    warmup_steps: Annotated[Natural, Field(le=MAX_STEPS)] = 20
+    window_s: Annotated[Positive, Field(le=1e6)] = 5.0
+    min_steps: Annotated[Count, Field(le=MAX_STEPS)] = 50
     instruments: tuple[Literal["phases"], ...] = ("phases",)
 
 
 class SweepMeasure(Measure):
     """``Measure``, and how often a launch is repeated."""
 
-    blocks: Count = 5
+    blocks: Annotated[Count, Field(le=MAX_BLOCKS)] = 5
     ci_target: Positive | None = None  # relative half width of the interval that ends a sweep
-    max_blocks: Count = 10
-    timeout_s: Positive = 600.0
+    max_blocks: Annotated[Count, Field(le=MAX_BLOCKS)] = 10
+    timeout_s: Annotated[Positive, Field(le=1e7)] = 600.0
 
     @model_validator(mode="after")
     def _room_for_more_blocks(self) -> SweepMeasure:

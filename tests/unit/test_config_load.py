@@ -99,6 +99,23 @@ FAULTS = {
     BASIC + "measure: {window_s: .nan}\n": r"measure\.window_s: .*finite number, got nan",
     BASIC + "measure: {window_s: [1, .inf]}\n": r"measure\.window_s: .*finite number, got inf",
     BASIC + "measure: {timeout_s: 0}\n": r"measure\.timeout_s: .*greater than 0",
+    **{
+        BASIC + f"{group}: {{{key}: {value}}}\n": rf"{group}\.{key}: .*less than or equal to"
+        for group, key, value in (
+            ("horovod", "cycle_time_ms", "1e300"),
+            ("horovod", "fusion_threshold_mb", "1e300"),
+            ("horovod", "groups", 10**9),
+            ("measure", "warmup_steps", 10**8),
+            ("measure", "window_s", "1e7"),
+            ("measure", "min_steps", 10**8),
+            ("measure", "timeout_s", "1e300"),
+            ("measure", "blocks", 10**9),
+            ("measure", "max_blocks", 10**9),
+        )
+    },
+    BASIC + "measure: {window_s: 600}\n": "window_s: 600 s cannot end within .*timeout_s: 600 s",
+    BASIC + "measure: {window_s: [1, 3], timeout_s: 2}\n": "window_s: 3 s cannot end within",
+    BASIC + "include: [{measure: {window_s: 601}}]\n": "window_s: 601 s cannot end within",
     BASIC + "measure: {ci_target: 0.1, blocks: 20}\n": "max_blocks 10 is below blocks 20",
     BASIC + "measure: {instruments: phases}\n": "instruments: input should be a list, got 'phases'",
     BASIC + "horovod: {cycle_time_ms: true}\n": "expected a number, got True",

@@ -135,7 +135,7 @@ def sweep(**keys: Any) -> Sweep:
         {"base": None},
         {"base": "horovod@1"},
         {"measure": {"blocks": 9}},
-        {"measure": {"timeout_s": 5}},
+        {"measure": {"timeout_s": 6}},
         {"measure": {"ci_target": 0.1}},
         {"measure": {"max_blocks": 7}},
     ],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,29 +41,85 @@ def test_a_pace_of_zero_plans_a_window_all_the_same() -> None:
     assert planned_steps(Measure(window_s=1e-6, min_steps=3), 0.0) == 1000
 
 
-def test_warm_up_runs_its_steps_and_takes_the_slowest_pace() -> None:
-    step, batches = FakeStep(), counted()
-    warm = warm_up(step, lambda: next(batches), FakeEngine(others=[0.25]), Measure(warmup_steps=6))
-    assert (warm.steps, step.calls.count("run")) == (6, 6)
-    assert warm.step_s == 0.25
-    assert warm.wall_s > 0
+class Clocked:
+    """A step whose k-th run takes ``seconds(k)`` (from 0) on a clock that nothing else moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int], float]) -> None:
+        self.now_s = 0.0
+        self._seconds = seconds
+        self._count = 0
+        self.step = FakeStep(before=self._pass)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
+
+    def _pass(self) -> None:
+        self.now_s += self._seconds(self._count)
+        self._count += 1
+
+    def warm_up(self, measure: Measure, engine: FakeEngine | None = None) -> WarmUp:
+        warm = warm_up(self.step, lambda: (None,), engine or FakeEngine(), measure)
+        assert warm.steps == self.step.calls.count("run")
+        return warm
 
 
-@pytest.mark.parametrize(("asked", "run"), [(0, 1), (1, 1), (5, 5)])
-def test_warm_up_has_at_least_one_step(asked: int, run: int) -> None:
-    step, batches = FakeStep(), counted()
-    warm = warm_up(step, lambda: next(batches), FakeEngine(), Measure(warmup_steps=asked))
-    assert (warm.steps, step.calls.count("run")) == (run, run)
-    assert warm.step_s > 0
+SHORT: dict[str, Any] = {"window_s": 1.0, "min_steps": 1}
 
 
-def test_the_pace_is_that_of_the_second_half() -> None:
-    """Compilation in the first steps must not plan the window too short."""
-    delays = iter([0.1, 0.0, 0.0, 0.0])
-    step, batches = FakeStep(before=lambda: time.sleep(next(delays))), counted()
-    warm = warm_up(step, lambda: next(batches), FakeEngine(), Measure(warmup_steps=4))
-    assert warm.wall_s >= 0.1
-    assert warm.step_s < 0.05
+def test_warm_up_runs_its_steps_where_they_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocked = Clocked(monkeypatch, lambda k: 0.1)
+    warm = clocked.warm_up(Measure(warmup_steps=6, **SHORT))
+    assert warm.steps == 6
+    assert warm.step_s == pytest.approx(0.1)
+    assert warm.wall_s == pytest.approx(0.6)
+
+
+def test_the_slowest_rank_has_the_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its pace the time is enough at once; by this rank's own it would not be."""
+    clocked = Clocked(monkeypatch, lambda k: 1e-6)
+    warm = clocked.warm_up(Measure(warmup_steps=6, **SHORT), FakeEngine(others=[0.25]))
+    assert (warm.steps, warm.step_s) == (6, 0.25)
+
+
+@pytest.mark.parametrize(("asked", "run"), [(0, 4), (1, 4), (2, 4), (4, 5), (5, 5), (7, 7)])
+def test_the_pace_comes_from_three_warm_steps_at_least(
+    monkeypatch: pytest.MonkeyPatch, asked: int, run: int
+) -> None:
+    clocked = Clocked(monkeypatch, lambda k: 9.0 if k == 0 else 0.2)
+    warm = clocked.warm_up(Measure(warmup_steps=asked, **SHORT))
+    assert warm.steps == run
+    assert warm.step_s == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 1, 2, 10, 20])
+@pytest.mark.parametrize("window_s", [0.2, 5.0])
+def test_the_window_lasts_however_little_warm_up_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, warmup_steps: int, window_s: float
+) -> None:
+    """A first step of a second, ten that get faster, and then 0.5 ms each."""
+    seconds = (1.0, *(0.01 / 2**k for k in range(5)))
+    clocked = Clocked(monkeypatch, lambda k: seconds[k] if k < len(seconds) else 0.5e-3)
+    measure = Measure(warmup_steps=warmup_steps, window_s=window_s, min_steps=1)
+    warm = clocked.warm_up(measure)
+    assert planned_steps(measure, warm.step_s) * 0.5e-3 >= 0.95 * window_s
+    assert warm.wall_s < 1.02 + max(0.05, 0.25 * window_s)
+
+
+def test_the_ranks_agree_on_the_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks of unlike speed, each hearing both paces at every gather."""
+    measure = Measure(warmup_steps=2, window_s=1.0, min_steps=1)
+    paces = {"slow": 0.9e-3, "fast": 0.2e-3}
+    counts = set()
+    for own, other in (("slow", "fast"), ("fast", "slow")):
+        clocked = Clocked(monkeypatch, lambda k, own=own: paces[own])  # type: ignore[misc]
+        warm = clocked.warm_up(measure, FakeEngine(others=[paces[other]]))
+        assert warm.step_s == pytest.approx(paces["slow"])
+        counts.add(warm.steps)
+    assert counts == {1 + 3 + 6 + 12 + 24 + 48 + 96}
+
+
+def test_steps_that_take_no_time_end_the_warm_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.measure.window.MAX_STEPS", 1000)
+    warm = Clocked(monkeypatch, lambda k: 0.0).warm_up(Measure(warmup_steps=2))
+    assert 1000 <= warm.steps < 3000
 
 
 def test_the_window_synchronises_at_its_two_ends_and_nowhere_between() -> None:

@@ -5,10 +5,12 @@ Exit codes: 0 done, 1 some runs failed, 2 usage or config, 130 interrupted.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
+
+from harness.cli.streams import give_up_stdout, is_of_output, prepare_streams
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as the shell reports a program that SIGPIPE ended
@@ -22,15 +24,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     What a user can put right becomes one line on stderr. Anything else is a bug of hvdscale and
     keeps its traceback.
     """
+    prepare_streams()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output is gone; without this the interpreter complains once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_stdout()
         return BROKEN_PIPE
+    except OSError as error:
+        if not is_of_output(error):
+            raise
+        give_up_stdout()
+        return _complain(f"the output cannot be written: {error.strerror}", 1)
     return code
 
 
@@ -65,5 +72,6 @@ def _is_workload_error(error: Exception) -> bool:
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"hvdscale: error: {message}", file=sys.stderr)
+    with suppress(OSError):  # stderr is full or gone: the exit code still says it
+        print(f"hvdscale: error: {message}", file=sys.stderr)
     return code

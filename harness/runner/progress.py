@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from harness.record import RunRecord
@@ -74,7 +74,8 @@ class PlainReport:
 
     def note(self, text: str) -> None:
         """See ``Report``."""
-        print(text, file=self._stream, flush=True)
+        with suppress(OSError):  # nobody can read it, which is no reason to end the sweep
+            print(text, file=self._stream, flush=True)
 
 
 class BarReport:

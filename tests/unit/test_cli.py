@@ -207,6 +207,58 @@ class TestErrors:
         assert (done.stdout, done.stderr) == ("[", "")
 
 
+class TestStreams:
+    """Whatever the shell made of stdout and stderr: no traceback, and the right exit code."""
+
+    def shell(self, command: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["bash", "-c", f"'{sys.executable}' -m harness {command}"],
+            capture_output=True,
+            check=False,
+            cwd=ROOT,
+            env=os.environ | env,
+        )
+
+    @pytest.mark.parametrize("unbuffered", ["", "1"])
+    @pytest.mark.parametrize("command", ["--help", "--version", "run demo --dry-run"])
+    def test_stdout_on_a_full_disk(self, command: str, unbuffered: str, tmp_path: Path) -> None:
+        results = f"--results '{tmp_path}'" if "run" in command else ""
+        done = self.shell(f"{command} {results} >/dev/full", PYTHONUNBUFFERED=unbuffered)
+        line = b"hvdscale: error: the output cannot be written: No space left on device\n"
+        assert (done.returncode, done.stderr) == (1, line)
+
+    @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+    @pytest.mark.parametrize(("command", "code"), [("--version", 0), ("ls /nonexistent", 2)])
+    def test_closed(self, closed: str, command: str, code: int) -> None:
+        done = self.shell(f"{command} {closed}")
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+
+    def test_what_is_opened_next_does_not_become_stdout(self) -> None:
+        code = (
+            "import os, sys; from harness.cli import main; main(['--version']);"
+            "sys.exit(os.open('/dev/null', 0))"
+        )
+        command = f"'{sys.executable}' -c \"{code}\" <&- >&- 2>&-"
+        assert subprocess.run(["bash", "-c", command], check=False, cwd=ROOT).returncode > 2
+
+    def test_stderr_on_a_full_disk_leaves_the_exit_code(self) -> None:
+        assert self.shell("ls /nonexistent 2>/dev/full").returncode == 2
+
+    @pytest.mark.parametrize(
+        "env",
+        [
+            {"PYTHONIOENCODING": "ascii"},
+            {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        ],
+    )
+    def test_an_encoding_that_lacks_a_character(self, env: dict[str, str], tmp_path: Path) -> None:
+        factories.write_results(tmp_path / "größe – 1", [factories.record(factories.config())])
+        done = self.shell(f"ls '{tmp_path}'", **env)
+        assert done.returncode == 0, done.stderr
+        assert b"? 1: 1 points, 1/1 launches done" in done.stdout
+
+
 class TestDryRun:
     def test_prints_commands_on_stdout_and_writes_nothing(
         self, sweep: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

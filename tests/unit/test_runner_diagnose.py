@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -302,6 +303,14 @@ class TestProgress:
         stream = io.StringIO()
         PlainReport(stream).note("x" * 500)
         assert stream.getvalue() == "x" * 500 + "\n"
+
+    def test_a_log_on_a_full_disk_does_not_end_the_sweep(self) -> None:
+        with open("/dev/full", "w", buffering=1) as stream:
+            PlainReport(stream).note("x")
+            with pytest.raises(OSError, match="No space"):
+                print("x", file=stream, flush=True)
+            with suppress(OSError):
+                stream.close()
 
     @pytest.mark.parametrize(
         ("seconds", "text"), [(8.4, "8 s"), (89, "89 s"), (240, "4 min"), (9000, "2.5 h")]

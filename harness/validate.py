@@ -19,7 +19,7 @@ from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
 from harness.spec import Resolved
 from harness.tuning import check_environment
 from workloads import registry
-from workloads.api import OptionValue, WorkloadError
+from workloads.api import OptionValue, WorkloadError, resolve_options
 
 #: Workloads whose input is an image, the only layout that ``channels_last`` has a meaning for.
 IMAGE_WORKLOADS: frozenset[str] = frozenset()
@@ -103,12 +103,15 @@ def settled(config: RunConfig, resolved: Resolved) -> RunConfig:
     of the workload that are at their defaults are left out.
     """
     workload = config.workload
-    options = registry.info(workload.name).options
+    info = registry.info(workload.name)
+    values = resolve_options(info, workload.options)  # 1e3 and 1000 are one value
     kept = {
-        name: value for name, value in workload.options.items() if value != options[name].default
+        name: values[name]
+        for name in workload.options
+        if values[name] != info.options[name].default
     }
     changes: dict[str, object] = {}
-    if kept != workload.options:
+    if repr(kept) != repr(workload.options):  # 1 and 1.0 are equal, and have unlike ids
         changes["workload"] = workload.model_copy(update={"options": kept})
     if not config.placement.devices:
         changes["placement"] = Placement(config.placement.count, resolved.placement)

@@ -7,6 +7,7 @@ framework; only ``Workload.parts`` does.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -128,17 +129,31 @@ def resolve_options(info: WorkloadInfo, given: Mapping[str, OptionValue]) -> dic
 def _check_option(workload: str, name: str, option: Option, value: OptionValue) -> OptionValue:
     where = f"workload {workload}, option {name}"
     wanted = type(option.default)
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+    value = _as_number(where, wanted, value)
     if type(value) is not wanted:
         raise WorkloadError(f"{where}: expected {wanted.__name__}, got {value!r}")
     if option.choices and value not in option.choices:
         raise WorkloadError(f"{where}: {value!r} is not one of {list(option.choices)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not np.isfinite(value):
-            raise WorkloadError(f"{where}: {value!r} is not a finite number")
         if option.minimum is not None and value < option.minimum:
             raise WorkloadError(f"{where}: {value!r} is below the minimum of {option.minimum:g}")
         if option.maximum is not None and value > option.maximum:
             raise WorkloadError(f"{where}: {value!r} is above the maximum of {option.maximum:g}")
+    return value
+
+
+def _as_number(where: str, wanted: type, value: OptionValue) -> OptionValue:
+    """Return 2 as 2.0 where a float is wanted, and 1e3 as 1000 where an int is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # an int that is larger than every float
+        raise WorkloadError(f"{where}: a number of {len(str(value))} digits is too large") from None
+    if not finite:
+        raise WorkloadError(f"{where}: {value!r} is not a finite number")
+    if wanted is float:
+        return float(value)
+    if wanted is int and isinstance(value, float) and value.is_integer():
+        return int(value)
     return value

@@ -275,3 +275,17 @@ def test_a_sweep_is_checked_against_the_environment_of_the_runner(
     monkeypatch.setenv("HOROVOD_THREAD_AFFINITY", "0,1")
     with pytest.raises(ConfigError, match="HOROVOD_THREAD_AFFINITY"):
         plan(sweep(placement="1x2"), CPU)
+
+
+def test_one_value_of_an_option_has_one_id_however_it_is_written() -> None:
+    def ids(**options: float) -> list[str]:
+        workload = {"name": "stress_strain", **options}
+        return [point_id(c) for c in plan(sweep(workload=workload), CPU, {}).launches]
+
+    assert ids(samples=2000) == ids(samples=2e3)
+    assert (
+        len(plan(sweep(workload={"name": "stress_strain", "samples": [2e3, 2000]}), CPU).points)
+        == 1
+    )
+    with pytest.raises(ConfigError, match=r"option samples: 10{25} is above the maximum"):
+        ids(samples=10**25)

@@ -43,6 +43,12 @@ def test_a_whole_number_is_taken_where_a_float_is_meant() -> None:
     assert type(noise) is float
 
 
+def test_a_whole_float_is_taken_where_an_int_is_meant() -> None:
+    count = resolve_options(INFO, {"count": 1e2})["count"]
+    assert count == 100
+    assert type(count) is int
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -50,6 +56,11 @@ def test_a_whole_number_is_taken_where_a_float_is_meant() -> None:
         ({"count": 2.5}, "workload toy, option count: expected int, got 2.5"),
         ({"count": True}, "workload toy, option count: expected int, got True"),
         ({"count": "3"}, "workload toy, option count: expected int, got '3'"),
+        ({"count": float("inf")}, "workload toy, option count: inf is not a finite number"),
+        ({"count": 10**25}, f"workload toy, option count: {10**25} is above the maximum of 100"),
+        ({"count": 1e25}, f"workload toy, option count: {int(1e25)} is above the maximum of 100"),
+        ({"count": 10**400}, "workload toy, option count: a number of 401 digits is too large"),
+        ({"noise": -(10**400)}, "workload toy, option noise: a number of 402 digits is too large"),
         ({"fast": 1}, "workload toy, option fast: expected bool, got 1"),
         ({"noise": False}, "workload toy, option noise: expected float, got False"),
         ({"noise": float("nan")}, "workload toy, option noise: nan is not a finite number"),

@@ -8,7 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from harness.config.faults import validated_json
 from harness.config.models import Frozen, RunConfig
+from harness.errors import ConfigError
+
+_MAX_BYTES = 1 << 24
 
 
 class Resolved(Frozen):
@@ -56,8 +60,15 @@ class RunSpec(Frozen):
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
-        """Read what ``write`` wrote."""
-        return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        """Read what ``write`` wrote; ConfigError where it is something else."""
+        try:
+            with path.open("rb") as file:  # an endless device is no spec either
+                text = file.read(_MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+        if len(text) > _MAX_BYTES:
+            raise ConfigError(f"{path}: larger than 16 MiB; this is not the file of a launch")
+        return validated_json(cls, text, f"{path}: not the run.json of a launch")
 
     def write(self, path: Path) -> None:
         """Write the spec where its ranks will read it."""

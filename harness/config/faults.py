@@ -24,6 +24,14 @@ def validated(model: type[Model], data: Any, where: str, prefix: str = "") -> Mo
         raise ConfigError(f"{where}: {_first_fault(error, model, prefix)}") from None
 
 
+def validated_json(model: type[Model], text: bytes, where: str) -> Model:
+    """Make ``model`` of JSON; a fault is a ConfigError of one line."""
+    try:
+        return model.model_validate_json(text)
+    except PydanticError as error:
+        raise ConfigError(f"{where}: {_first_fault(error, model, '')}") from None
+
+
 def _first_fault(error: PydanticError, model: type[BaseModel], prefix: str) -> str:
     faults = error.errors(include_url=False, include_context=False)
     # An unknown key explains the faults that follow from it, so it comes first.
@@ -46,7 +54,8 @@ def _first_fault(error: PydanticError, model: type[BaseModel], prefix: str) -> s
         return f"{key}: is missing{more}"
     if fault["type"] == "value_error":
         return f"{key}: {message}{more}" if key else f"{message}{more}"
-    return f"{key}: {message[0].lower()}{message[1:]}, got {_short(fault['input'])}{more}"
+    prefixed = f"{key}: " if key else ""
+    return f"{prefixed}{message[0].lower()}{message[1:]}, got {_short(fault['input'])}{more}"
 
 
 def _short(value: object) -> str:

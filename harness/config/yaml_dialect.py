@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 import yaml
@@ -10,6 +11,7 @@ import yaml
 from harness.errors import ConfigError
 
 MAX_DEPTH = 20
+_NO_TEXT = ("Cc", "Cs")  # control characters, line ends too, and halves of surrogate pairs
 
 
 def load_text(text: str, where: str) -> Any:
@@ -18,16 +20,24 @@ def load_text(text: str, where: str) -> Any:
         data = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not valid YAML: {error}") from None
-    _check_depth(data, where)
+    _check(data, where)
     return data
 
 
-def _check_depth(data: Any, where: str, depth: int = 0) -> None:
+def _check(data: Any, where: str, depth: int = 0) -> None:
+    """Refuse what is too deep, and text that could not be written to a record or a terminal."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"{where}: nested more than {MAX_DEPTH} levels deep")
-    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    for value in inner:
-        _check_depth(value, where, depth + 1)
+    if isinstance(data, str):
+        bad = next((char for char in data if unicodedata.category(char) in _NO_TEXT), None)
+        if bad is not None:
+            shown = ascii(data if len(data) <= 40 else f"{data[:37]}...")
+            raise ConfigError(
+                f"{where}: {shown} has the character U+{ord(bad):04X}, no text; take it out"
+            )
+    inner = (*data, *data.values()) if isinstance(data, dict) else data
+    for value in inner if isinstance(inner, list | tuple) else ():
+        _check(value, where, depth + 1)
 
 
 def dump(data: Any) -> str:
@@ -36,13 +46,14 @@ def dump(data: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML with the numbers of YAML 1.2, and without duplicate keys and aliases.
+    """Safe YAML with the numbers of YAML 1.2, and without duplicate keys, aliases and tags.
 
-    YAML 1.1 takes 1e-3 for text, 010 for 8 and 2:4 for 124; none of it is what people mean.
+    YAML 1.1 takes 1e-3 for text, 010 for 8, 2:4 for 124, 2026-01-02 for a date and << for a
+    command; none of it is what people mean.
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - what PyYAML looks for
-        first: [pair for pair in pairs if not pair[0].endswith((":int", ":float"))]
+        first: [pair for pair in pairs if pair[0].endswith((":bool", ":null"))]
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -50,6 +61,11 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.events.AliasEvent):
             line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
             raise yaml.YAMLError(f"line {line}: aliases (*name) are not allowed; write it out")
+        tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]
+        if tag is not None:
+            line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+            name = tag.replace("tag:yaml.org,2002:", "!!")
+            raise yaml.YAMLError(f"line {line}: tags ({name}) are not allowed; write plain values")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

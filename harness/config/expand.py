@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from pydantic import BaseModel
 
 from harness.config.exclude import matches, parse_exclude
 from harness.config.faults import validated
-from harness.config.flat import Flat, flatten, nest
+from harness.config.flat import Flat, flatten, is_axis, nest
 from harness.config.identity import point_id
 from harness.config.load import GROUPS
 from harness.config.models import Base, RunConfig, Sweep
+from harness.config.yaml_dialect import dump
 from harness.errors import ConfigError
 
 MAX_POINTS = 100_000
-_LIST_VALUED = frozenset({"measure.instruments"})  # a list here is one value, not an axis
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,24 @@ class _Bases:
 def _rows(sweep: Sweep, where: str) -> Iterator[tuple[Flat, bool]]:
     """Yield each point as flat ``a.b: value`` data, and whether an ``include`` named it."""
     flat = flatten(sweep.point)
+    _check_zip(sweep.zip, flat, where)
     excludes = [parse_exclude(entry, where) for entry in sweep.exclude]
+    vain = set(range(len(excludes)))
     count = 0
     for included, source in _sources(flat, sweep):
         for row in _multiply(source, sweep.zip, where):
-            if not included and any(matches(row, entry) for entry in excludes):
-                continue
+            if not included:
+                hits = [index for index, entry in enumerate(excludes) if matches(row, entry)]
+                vain.difference_update(hits)
+                if hits:
+                    continue
             count += 1
             if count > MAX_POINTS:
                 raise ConfigError(f"{where}: more than {MAX_POINTS} points")
             yield row, included
+    if vain:
+        entry = dump(sweep.exclude[min(vain)], flow=True)
+        raise ConfigError(f"{where}: exclude: no point is like {entry}; take it out, or correct it")
 
 
 def _sources(flat: Flat, sweep: Sweep) -> Iterator[tuple[bool, Flat]]:
@@ -167,7 +175,7 @@ def _sources(flat: Flat, sweep: Sweep) -> Iterator[tuple[bool, Flat]]:
         named = flatten(entry)
         # An include fixes what it names; of every other axis it takes the first value, so that
         # one entry is one point unless it has lists of its own.
-        rest = {k: v[0] if _is_axis(k, v) and v else v for k, v in flat.items()}
+        rest = {k: v[0] if is_axis(k, v) and v else v for k, v in flat.items()}
         if "global_batch_size" in named or named.get("scaling") == "strong":
             rest.pop("batch_size", None)
         if "batch_size" in named or named.get("scaling") == "weak":
@@ -176,14 +184,14 @@ def _sources(flat: Flat, sweep: Sweep) -> Iterator[tuple[bool, Flat]]:
 
 
 def _multiply(flat: Flat, zips: tuple[tuple[str, ...], ...], where: str) -> Iterator[Flat]:
-    axes = {key: value for key, value in flat.items() if _is_axis(key, value)}
+    axes = {key: value for key, value in flat.items() if is_axis(key, value)}
     for key, values in axes.items():
         if not values:
             raise ConfigError(f"{where}: {key}: an empty list has no points")
     groups: list[list[Flat]] = []
     together: set[str] = set()
     for group in zips:
-        groups.append(_zipped(group, axes, flat, where))
+        groups.append(_zipped(group, axes, where))
         together |= set(group)
     groups += [[{k: v} for v in values] for k, values in axes.items() if k not in together]
     fixed = {key: value for key, value in flat.items() if key not in axes}
@@ -194,11 +202,20 @@ def _multiply(flat: Flat, zips: tuple[tuple[str, ...], ...], where: str) -> Iter
         yield row
 
 
-def _zipped(group: tuple[str, ...], axes: Flat, flat: Flat, where: str) -> list[Flat]:
-    for key in group:
+def _check_zip(zips: tuple[tuple[str, ...], ...], flat: Flat, where: str) -> None:
+    seen: set[str] = set()
+    for key in chain.from_iterable(zips):
         if key not in flat:
             raise ConfigError(f"{where}: zip: {key} is not a key of this sweep")
-    inside = [key for key in group if key in axes]
+        if not is_axis(key, flat[key]):
+            raise ConfigError(f"{where}: zip: {key} is no list; only axes can go together")
+        if key in seen:
+            raise ConfigError(f"{where}: zip: {key} is there twice; it can go together but once")
+        seen.add(key)
+
+
+def _zipped(group: tuple[str, ...], axes: Flat, where: str) -> list[Flat]:
+    inside = [key for key in group if key in axes]  # an include may have fixed some of them
     lengths = {len(axes[key]) for key in inside}
     if len(lengths) > 1:
         sizes = ", ".join(f"{key} has {len(axes[key])}" for key in inside)
@@ -207,10 +224,3 @@ def _zipped(group: tuple[str, ...], axes: Flat, flat: Flat, where: str) -> list[
         return [{}]
     together = zip(*(axes[key] for key in inside), strict=True)
     return [dict(zip(inside, values, strict=True)) for values in together]
-
-
-def _is_axis(key: str, value: Any) -> bool:
-    if not isinstance(value, list):
-        return False
-    # A list of lists would be an axis over instrument sets.
-    return key not in _LIST_VALUED or any(isinstance(inner, list) for inner in value)

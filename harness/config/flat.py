@@ -9,13 +9,14 @@ from typing import Any
 from harness.errors import ConfigError
 
 Flat = dict[str, Any]
+_LIST_VALUED = frozenset({"measure.instruments"})  # a list here is one value, not an axis
 
 
 def flatten(data: Mapping[str, Any], prefix: str = "") -> Flat:
-    """Return nested data by paths; a workload's ``options`` stay one value."""
+    """Return nested data by paths; a workload's ``options``, and what is empty, stay one value."""
     flat: Flat = {}
     for key, value in data.items():
-        if isinstance(value, Mapping) and key != "options":
+        if isinstance(value, Mapping) and value and key != "options":
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
@@ -32,10 +33,21 @@ def nest(flat: Flat) -> dict[str, Any]:
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):  # workload: name, beside workload.samples
                 raise ConfigError(f"{path}: {parent} is a value and cannot have keys below it")
-        target[last] = value
+        if isinstance(value, Mapping) and not value:
+            target.setdefault(last, {})  # an empty group says nothing; an empty value is refused
+        else:
+            target[last] = value
     return nested
 
 
 @lru_cache(maxsize=1024)
 def _split(path: str) -> tuple[str, ...]:
     return tuple(path.split("."))
+
+
+def is_axis(key: str, value: Any) -> bool:
+    """Say whether ``value`` is a list of values of ``key``, and not one value that is a list."""
+    if not isinstance(value, list):
+        return False
+    # A list of lists would be an axis over instrument sets.
+    return key not in _LIST_VALUED or any(isinstance(inner, list) for inner in value)

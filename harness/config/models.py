@@ -20,6 +20,7 @@ from pydantic import (
 
 from harness.config.placement import Placement
 
+
 LAUNCHERS = ("inline", "horovodrun", "mpirun", "srun", "torchrun")
 
 
@@ -34,6 +35,10 @@ def _cores(value: object) -> object:
     if value in ("fixed", "share") or (number and float(str(value)) > 0):
         return value
     raise ValueError(f"{value!r} is neither 'fixed' nor 'share' nor a number of cores above 0")
+
+
+def _once(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 Count = Annotated[int, BeforeValidator(_no_bool), Field(gt=0, le=10**12)]
@@ -114,7 +119,7 @@ class Measure(Frozen):
     warmup_steps: Annotated[Natural, Field(le=MAX_STEPS)] = 20
     window_s: Annotated[Positive, Field(le=1e6)] = 5.0
     min_steps: Annotated[Count, Field(le=MAX_STEPS)] = 50
-    instruments: tuple[Literal["phases"], ...] = ("phases",)
+    instruments: Annotated[tuple[Literal["phases"], ...], AfterValidator(_once)] = ("phases",)
 
 
 class SweepMeasure(Measure):
@@ -174,24 +179,20 @@ class RunConfig(Frozen):
     seed: Natural = 1
     measure: Measure = Measure()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_what_has_no_meaning(cls, data: Any) -> Any:
+    @model_validator(mode="after")
+    def _drop_what_has_no_meaning(self) -> RunConfig:
         """``engine: none`` has no backend and no tuning, DDP none of Horovod's; explicit
-        placements have no policy. Dropping them makes equal points equal.
+        placements have no policy. Dropping them, once they are checked, makes equal points equal.
         """
-        if not isinstance(data, dict):
-            return data
-        drop: set[str] = set()
-        if data.get("engine") == "none":
-            drop |= {"backend", "horovod"}
-            if data.get("launcher") not in ("inline", "srun", *_UNKNOWN_TO(data.get("launcher"))):
-                drop.add("launcher")
-        elif data.get("engine") == "ddp":
-            drop.add("horovod")
-        if not str(data.get("placement", "1x1")).isdigit():
-            drop.add("placement_policy")
-        return {key: value for key, value in data.items() if key not in drop}
+        drop = {"none": ["backend", "horovod"], "ddp": ["horovod"]}.get(self.engine, [])
+        if self.engine == "none" and self.launcher not in ("inline", "srun"):
+            drop.append("launcher")
+        if self.placement.devices:
+            drop.append("placement_policy")
+        for name in drop:
+            self.__dict__[name] = type(self).model_fields[name].default  # frozen for all others
+            self.__pydantic_fields_set__.discard(name)
+        return self
 
     @model_validator(mode="after")
     def _one_batch(self) -> RunConfig:
@@ -228,11 +229,6 @@ class RunConfig(Frozen):
     def global_batch(self) -> int:
         """Return the samples of all ranks and one step."""
         return self.rank_batch * self.world_size
-
-
-def _UNKNOWN_TO(launcher: object) -> tuple[object, ...]:
-    """An unknown launcher is kept, so that it is refused by name instead of being dropped."""
-    return () if launcher in LAUNCHERS or launcher is None else (launcher,)
 
 
 def _folder_name(name: str) -> str:

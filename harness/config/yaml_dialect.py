@@ -40,9 +40,11 @@ def _check(data: Any, where: str, depth: int = 0) -> None:
         _check(value, where, depth + 1)
 
 
-def dump(data: Any) -> str:
-    """Return ``data`` as text that ``load_text`` reads back alike."""
-    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False))
+def dump(data: Any, *, flow: bool = False) -> str:
+    """Return ``data`` as text that ``load_text`` reads back alike; ``flow``: {a: 1} in one line."""
+    width = 1 << 20 if flow else None
+    text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=flow, width=width)
+    return str(text).removesuffix("\n") if flow else str(text)
 
 
 class _Loader(yaml.SafeLoader):

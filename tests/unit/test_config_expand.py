@@ -161,7 +161,8 @@ def test_the_only_point_is_named() -> None:
         ({"backend": ["mpi", "gloo"], "batch_size": 75}, [("mpi", 700), ("gloo", 700)]),
         ({"engine": "horovod", "batch_size": "700"}, [("mpi", 75), ("gloo", 75)]),  # a default
         ({"horovod": {"cycle_time_ms": 1}, "backend": "mpi"}, [("gloo", 75), ("gloo", 700)]),
-        ({"engine": "ddp"}, [("mpi", 75), ("mpi", 700), ("gloo", 75), ("gloo", 700)]),
+        ({"measure.instruments": ["phases"], "backend": "mpi"}, [("gloo", 75), ("gloo", 700)]),
+        ({"placement": 1, "backend": "mpi"}, [("gloo", 75), ("gloo", 700)]),
         ({"workload": "stress_strain", "backend": "mpi"}, [("gloo", 75), ("gloo", 700)]),
     ],
 )
@@ -170,6 +171,63 @@ def test_exclude_takes_out_what_has_all_of_its_values(
 ) -> None:
     points = expanded(backend=["mpi", "gloo"], batch_size=[75, 700], exclude=[entry]).points
     assert [(p.backend, p.batch_size) for p in points] == left
+
+
+@pytest.mark.parametrize(
+    ("wanted", "left"),
+    [
+        (4, ["2", "1x2", "2x1", "2x4"]),  # a count: every placement of so many ranks
+        (2, ["4", "2x2", "2x4"]),
+        ("1x2", ["2", "4", "2x1", "2x2", "2x4"]),
+        ("1+1", ["2", "4", "1x2", "2x2", "2x4"]),
+        (["2x2", "4+4"], ["2", "4", "1x2", "2x1"]),
+    ],
+)
+def test_exclude_compares_placements_and_not_their_words(wanted: Any, left: list[str]) -> None:
+    placements = [2, 4, "1x2", "2x1", "2x2", "2x4"]
+    points = expanded(placement=placements, exclude=[{"placement": wanted}]).points
+    assert [str(p.placement) for p in points] == left
+
+
+def test_exclude_looks_into_workloads_however_they_are_written() -> None:
+    workloads = ["a", {"name": "b", "samples": 3}, {"name": "b", "options": {"samples": 4}}]
+    for entry, left in (
+        ({"workload": "a"}, 2),
+        ({"workload": ["a", "b"], "workload.samples": [3, 4]}, 1),
+        ({"workload": {"name": "b", "samples": 3.0}}, 2),
+        ({"workload": {"framework": "torch", "samples": 4}}, 2),
+    ):
+        assert len(expanded(workload=workloads, exclude=[entry]).points) == left, entry
+
+
+def test_a_point_that_is_refused_can_be_excluded() -> None:
+    keys = {"batch_size": None, "scaling": "strong", "global_batch_size": 64}
+    points = expanded(placement=["1x2", "1x3"], exclude=[{"placement": 3}], **keys).points
+    assert [str(p.placement) for p in points] == ["1x2"]
+
+
+def test_an_empty_group_says_nothing() -> None:
+    assert expanded(horovod={}, execution={}, measure={}).points == expanded().points
+    kept = expanded(horovod={"groups": 2}, include=[{"horovod": {}, "seed": 2}]).points
+    assert [p.horovod.groups for p in kept] == [2, 2]
+
+
+def test_an_instrument_named_twice_is_one() -> None:
+    twice, once = ({"measure": {"instruments": ["phases"] * n}} for n in (2, 1))
+    assert expanded(**twice).points == expanded(**once).points == expanded().points
+
+
+def test_what_is_dropped_leaves_no_trace() -> None:
+    plain = expanded(engine="none", placement="1x1").points[0]
+    for keys in (
+        {"backend": "gloo", "horovod": {"groups": 2}, "launcher": "mpirun"},
+        {"placement_policy": "spread"},
+    ):
+        point = expanded(engine="none", placement="1x1", **keys).points[0]
+        assert point == plain
+        assert point.model_dump_json() == plain.model_dump_json()
+        assert point_id(point) == point_id(plain)
+    assert expanded(engine="none", launcher="srun").points[0].launcher == "srun"
 
 
 def bases(found: Expansion) -> list[tuple[str, str, str | None, int]]:

@@ -36,7 +36,7 @@ FAULTS = {
     BASIC + "seed: !!int '010'\n": r"tags \(!!int\)",
     BASIC + "seed: !mine 3\n": r"tags \(!mine\)",
     BASIC + "<<: {seed: 3}\n": "<<: unknown key",
-    'name: "a\\ud800"\n': r"'a\\ud800' has the character U\+D800, which is no text",
+    'name: "a\\ud800"\n': r"'a\\ud800' has the character U\+D800, no text",
     'name: "a\\x00"\n': r"'a\\x00' has the character U\+0000",
     BASIC + 'include: [{workload: {note: "\\e[31m"}}]\n': r"has the character U\+001B",
     BASIC + '"\\x07": 3\n': r"'\\x07' has the character U\+0007",
@@ -66,6 +66,24 @@ FAULTS = {
     BASIC + "exclude: [{horovod.cycle: 1}]\n": r"exclude: horovod\.cycle: unknown key",
     BASIC + "exclude: [{}]\n": "exclude: an entry without keys",
     BASIC + "exclude: [{engine: horovod}]\n": "exclude leaves no points",
+    BASIC + "exclude: [{engine: horvod}]\n": r"exclude: engine: 'horvod' is not one of.*'horovod'",
+    BASIC + "exclude: [{engine: [none, horvod]}]\n": "exclude: engine: 'horvod' is not one of",
+    BASIC + "exclude: [{placement: 2y4}]\n": "exclude: placement: '2y4' is not a placement",
+    BASIC + "exclude: [{seed: yes}]\n": "exclude: seed: expected a number, got True",
+    BASIC + "exclude: [{seed: []}]\n": "exclude: seed: an empty list is like no point",
+    BASIC + "exclude: [{seed: {}}]\n": r"exclude: seed: .*integer, got \{\}",
+    BASIC + "exclude: [{horovod: {}}]\n": "exclude: horovod: name a key of it, e.g.",
+    BASIC + "exclude: [{horovod: 3}]\n": "exclude: horovod: name a key of it, e.g.",
+    BASIC + "exclude: [{horovod.groups: -1}]\n": r"exclude: horovod\.groups: .*got -1",
+    BASIC + "exclude: [{engine: ddp, seed: 1}]\n": r"no point is like \{engine: ddp, seed: 1\};",
+    BASIC + "seed: [1, 2]\nexclude: [{seed: 2}, {seed: 3}]\n": r"no point is like \{seed: 3\}",
+    BASIC + "include: [{seed: 3}]\nexclude: [{seed: 3}]\n": r"no point is like \{seed: 3\}",
+    BASIC + "seed: [1, 2]\nzip: [[seed], [seed]]\n": "zip: seed is there twice",
+    BASIC + "seed: [1, 2]\nzip: [seed, seed]\n": "zip: seed is there twice",
+    BASIC + "seed: [1, 2]\nzip: [seed, batch_size]\n": "zip: batch_size is no list",
+    BASIC + "zip: [measure.instruments]\nmeasure: {instruments: [phases]}\n": (
+        r"zip: measure\.instruments is no list"
+    ),
     BASIC + "zip: [nope]\n": "zip: nope is not a key of this sweep",
     BASIC + "seed: [1, 2, 3]\nbackend: [mpi, gloo]\nzip: [seed, backend]\n": (
         "seed has 3, backend has 2"
@@ -101,6 +119,19 @@ FAULTS = {
     BASIC + "backend: nccll\n": "backend: 'nccll' is not one of.*'nccl'",
     BASIC + "launcher: mpiruns\n": "launcher: 'mpiruns' is not one of.*'mpirun'",
     BASIC + "engine: none\nlauncher: mpiruns\n": "launcher: 'mpiruns' is not one of",
+    BASIC + "engine: none\nbackend: banana\n": "backend: 'banana' is not one of",
+    BASIC + "engine: none\nlauncher: 3\n": "launcher: 3 is not one of",
+    BASIC + "placement_policy: pak\nplacement: 1x2\n": "placement_policy: 'pak' is not.*'pack'",
+    BASIC + "engine: ddp\nhorovod: {groups: -1}\n": r"horovod\.groups: .*got -1",
+    **{
+        BASIC + f"{key}: {{}}\n": rf"{key}: .*\{{\}}"
+        for key in ("seed", "engine", "backend", "placement", "cores_per_rank", "data")
+    },
+    BASIC + "horovod: {cycle_time_ms: {}}\n": r"horovod\.cycle_time_ms: .*got \{\}",
+    BASIC + "measure: {blocks: {}}\n": r"measure\.blocks: .*got \{\}",
+    BASIC + "include: [{seed: {}}]\n": r"seed: .*got \{\}",
+    "name: x\nworkload: {}\nbatch_size: 1\n": r"workload\.name: is missing",
+    "name: x\nworkload: {name: w, samples: {}}\nbatch_size: 1\n": r"samples: .*got \{\}",
     BASIC + "placement: 2y4\n": "placement: '2y4' is not a placement: write 2x4, 8",
     BASIC + "placement: true\n": "placement: True is not a placement",
     BASIC + "placement: 2:4\n": "placement: '2:4' is not a placement",  # YAML 1.1: 124

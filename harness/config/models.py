@@ -20,7 +20,6 @@ from pydantic import (
 
 from harness.config.placement import Placement
 
-
 LAUNCHERS = ("inline", "horovodrun", "mpirun", "srun", "torchrun")
 
 

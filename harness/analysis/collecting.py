@@ -147,11 +147,11 @@ def _sealed(path: Path) -> dict[str, Any] | None:
     """
     try:
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
+            return None
+        return data if data.get("sha256") == digest(data) else None
+    except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        return None
-    return data if data.get("sha256") == digest(data) else None
 
 
 def _known(path: Path) -> set[Source]:

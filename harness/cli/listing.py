@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.errors import ConfigError, did_you_mean
+from harness.errors import ConfigError, StoreError, did_you_mean
+
+if TYPE_CHECKING:
+    from harness.runner.listing import SweepState
 
 
 def command_ls(path: Path, as_json: bool) -> int:
-    """Print the sweeps below ``path``, or the one that ``path`` is, with their points."""
+    """Print the sweeps below ``path``, or the one that ``path`` is, with their points.
+
+    Of several, one that cannot be read is listed with its fault, and the exit code is 1.
+    """
+    from harness.runner.listing import SweepState, list_sweep
+
+    if (path / "sweep.json").is_file():
+        found: list[SweepState | tuple[Path, StoreError]] = [list_sweep(path)]
+    else:
+        found = [_listed(folder) for folder in _sweep_folders(path)]
+    if as_json:
+        rows = [
+            {"name": one[0].name, "path": str(one[0]), "error": str(one[1])}
+            if isinstance(one, tuple)
+            else one.as_dict()
+            for one in found
+        ]
+        print(json.dumps(rows, indent=1))
+    for one in found if not as_json else ():
+        print(f"{one[0].name}: cannot be read: {one[1]}" if isinstance(one, tuple) else one.text())
+    return int(any(isinstance(one, tuple) for one in found))
+
+
+def _listed(folder: Path) -> SweepState | tuple[Path, StoreError]:
     from harness.runner.listing import list_sweep
 
-    sweeps = [list_sweep(folder) for folder in _sweep_folders(path)]
-    if as_json:
-        print(json.dumps([sweep.as_dict() for sweep in sweeps], indent=1))
-        return 0
-    for sweep in sweeps:
-        print(f"{sweep.name}: {sweep.summary()}")
-        width = max((len(point.label) for point in sweep.points), default=0)
-        for point in sweep.points:
-            print(f"  {point.label:<{width}}  {point.summary()}")
-    return 0
+    try:
+        return list_sweep(folder)
+    except StoreError as error:
+        return folder, error
 
 
 def command_collect(path: str, results: Path, base: str | None, mixed: bool) -> int:
@@ -86,8 +108,6 @@ def _preset_folder(source: str, results: Path) -> Path | None:
 
 
 def _sweep_folders(path: Path) -> list[Path]:
-    if (path / "sweep.json").is_file():
-        return [path]
     if not path.is_dir():
         raise ConfigError(f"{path}: no results folder; `hvdscale run demo` makes results/demo")
     return _folders(path)
@@ -96,4 +116,8 @@ def _sweep_folders(path: Path) -> list[Path]:
 def _folders(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
-    return sorted(entry for entry in path.iterdir() if (entry / "sweep.json").is_file())
+    # Not is_file, which hides a folder that may not be looked into.
+    try:
+        return sorted(entry for entry in path.iterdir() if os.path.lexists(entry / "sweep.json"))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error

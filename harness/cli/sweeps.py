@@ -43,12 +43,12 @@ def command_validate(
     work = planned(sweep, detect_machine(slots), results)
     names = labels(work.plan.launches)
     bases = {point_id(base) for base in work.plan.bases if base is not None}
+    todo = [launch.config.measure for launch in missing(work)]  # an error comes before any output
     for config in work.plan.launches:
         key = point_id(config)
         print(f"{names[key]}{'  (base)' if key in bases else ''}")
     for _, reason in work.plan.left_out:
         print(f"left out: {reason}")
-    todo = [launch.config.measure for launch in missing(work)]
     time_s = sum(map(launch_s, todo))
     print(
         f"{sweep.name}: {len(work.plan.launches)} launches a block, blocks: {work.blocks}; "

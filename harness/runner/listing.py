@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from harness.config import RunConfig, run_id
 from harness.config.identity import point_id
@@ -14,11 +17,26 @@ from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION
 from harness.runner.labels import labels
 from harness.store import Store, write_atomic
+from harness.store.migrate import check_version
 
 if TYPE_CHECKING:
     from harness.runner.schedule import Work
 
+log = logging.getLogger(__name__)
+
 POINTS_FILE = "points.json"
+
+
+class _Point(BaseModel):
+    point_id: str
+    label: str
+    base: bool
+    runs: tuple[str, ...]
+
+
+class _PointsFile(BaseModel):
+    schema_version: int
+    points: tuple[_Point, ...]
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,12 @@ class SweepState:
         tail = f", {failed} failed attempts" if failed else ""
         return f"{len(self.points)} points, {done}/{asked} launches done{tail}"
 
+    def text(self) -> str:
+        """Return the sweep and its points, a line each."""
+        width = max((len(point.label) for point in self.points), default=0)
+        lines = [f"  {point.label:<{width}}  {point.summary()}" for point in self.points]
+        return "\n".join([f"{self.name}: {self.summary()}", *lines])
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
         return asdict(self)
@@ -84,36 +108,41 @@ def write_points(work: Work, store: Store, names: Mapping[str, str], blocks: int
 def list_sweep(folder: Path) -> SweepState:
     """Return the state of a sweep's folder; StoreError where it cannot be read."""
     store = Store.open(folder)
-    created = json.loads((folder / "sweep.json").read_bytes()).get("created", "")
+    created = json.loads((folder / "sweep.json").read_bytes()).get("created")
     points = _planned_points(store)
     if points is None:
         points = _found_points(store)
-    return SweepState(store.name, str(folder), created, points)
+    return SweepState(
+        store.name, str(folder), created if isinstance(created, str) else "", points
+    )
 
 
 def _planned_points(store: Store) -> tuple[PointState, ...] | None:
     path = store.path / POINTS_FILE
     try:
-        data = json.loads(path.read_bytes())
-        entries = [(p["point_id"], p["label"], p["base"], p["runs"]) for p in data["points"]]
+        plan = _PointsFile.model_validate_json(path.read_bytes(), strict=True)
+        check_version(plan.schema_version, str(path))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path}: not what hvdscale wrote; run the sweep again") from error
-    done = store.done_ids()
+    except (ValueError, IsADirectoryError):  # pydantic's error is a ValueError
+        log.warning("%s: not what hvdscale wrote; the records tell what there is", path)
+        return None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    done = store.sound_ids()
     failed: dict[str, int] = {}
     for name, _ in store.attempts():
         failed[name] = failed.get(name, 0) + 1
     return tuple(
         PointState(
-            point_id=key,
-            label=text,
-            base=base,
-            asked=len(runs),
-            done=sum(name in done for name in runs),
-            failed_attempts=sum(failed.get(name, 0) for name in runs),
+            point_id=point.point_id,
+            label=point.label,
+            base=point.base,
+            asked=len(point.runs),
+            done=sum(name in done for name in point.runs),
+            failed_attempts=sum(failed.get(name, 0) for name in point.runs),
         )
-        for key, text, base, runs in entries
+        for point in plan.points
     )
 
 

@@ -64,16 +64,23 @@ def move_aside(path: Path, target: Path) -> Path:
         name = target if number == 1 else target.with_name(f"{target.stem}.{number}{target.suffix}")
         try:
             # The name is claimed first, so that two movers cannot choose the same one.
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+            _claim(name, path.is_dir())
         except FileExistsError:
             continue
         try:
             os.replace(path, name)
         except OSError:
-            name.unlink()
+            name.rmdir() if name.is_dir() else name.unlink()
             raise
         return name
     raise FileExistsError(errno.EEXIST, "no free number", str(target))
+
+
+def _claim(name: Path, folder: bool) -> None:
+    if folder:  # only an empty folder lets another be renamed over it
+        name.mkdir()
+    else:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord
 from harness.store.files import locked, move_aside, named_errors, sync_folder, write_atomic
 from harness.store.migrate import check_version
-from harness.store.reading import BrokenError, MissingError, parquet_bytes, read_record
+from harness.store.reading import BrokenError, MissingError, parquet_bytes, read_record, read_sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,6 +115,9 @@ class Store:
             names = [entry.name for entry in os.scandir(self.logs / _checked(run_id))]
         except FileNotFoundError:
             return 1
+        except OSError as error:
+            place = self.logs / run_id
+            raise StoreError(f"{place}: cannot be read: {error.strerror}") from error
         return max((int(name) for name in names if name.isdigit()), default=0) + 1
 
     def done_ids(self) -> set[str]:
@@ -192,7 +195,7 @@ class Store:
     def records(self) -> Iterator[RunRecord]:
         """Yield all records, done runs and failed attempts, in the order of their file names.
 
-        A broken one is put into quarantine with a warning and left out. Raw steps are not opened.
+        A broken one is left out with a warning, and where it is. Raw steps are not opened.
         """
         for name in sorted(self._listing()):
             match = _DONE.fullmatch(name) or _FAILED.fullmatch(name)
@@ -201,7 +204,7 @@ class Store:
             try:
                 yield read_record(self.runs / name, match[1])
             except BrokenError as error:
-                log.warning("%s", self._set_aside(self.runs / name, match[1], str(error)))
+                log.warning("%s; the point counts as missing", error)
             except MissingError:
                 continue  # somebody else's quarantine since the listing
 
@@ -241,6 +244,21 @@ class Store:
             (report or (lambda item: log.warning("%s", item)))(found)
         return whole
 
+    def sound_ids(self) -> set[str]:
+        """Return the ids of all committed runs whose records are whole; changes nothing.
+
+        Raw steps are not looked at. NewerSchemaError where a record is of a newer schema.
+        """
+        sound = set()
+        for run_id in self.done_ids():
+            try:
+                data = read_sealed(self._record_path(run_id))
+            except (BrokenError, MissingError):
+                continue  # ``run`` will find it, say so and measure again
+            if data.get("run_id") == run_id:
+                sound.add(run_id)
+        return sound
+
     def retract(self, run_id: str, reason: str) -> Broken:
         """Move a committed run to quarantine, because its launch failed after all."""
         return self._set_aside(self._record_path(run_id), run_id, reason)
@@ -260,7 +278,7 @@ class Store:
             raise StoreError(
                 f"{self.path}: a part of this path is a file; choose another --results"
             ) from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError, IsADirectoryError):
             raise StoreError(
                 f"{path}: not what hvdscale wrote; restore it, or choose another --results"
             ) from None
@@ -309,6 +327,12 @@ class Store:
             data = self._steps_path(record.run_id).read_bytes()
         except FileNotFoundError:
             return "its raw steps are missing"
+        except IsADirectoryError:
+            return "its raw steps are a folder"
+        except OSError as error:
+            # Disk or rights, no fault of the record: it is not measured again for that.
+            path = self._steps_path(record.run_id)
+            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
         if hashlib.sha256(data).hexdigest() != record.steps_sha256:
             return "its raw steps are not those it was written with (wrong checksum)"
         return None

@@ -34,29 +34,45 @@ def parquet_bytes(steps: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def read_record(path: Path, run_id: str) -> RunRecord:
-    """Read and check one file.
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return the plain data of a record whose version and checksum fit; errors as ``read_record``.
 
-    The checksum is of what was written, so it is compared before any migration. Raises
-    MissingError, BrokenError, or NewerSchemaError.
+    What has the right checksum is what ``RunRecord.sealed`` wrote.
     """
     try:
         data: Any = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise MissingError(f"{path}: there is no such record") from None
+    except IsADirectoryError:
+        raise BrokenError(f"{path}: a folder, no record") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BrokenError(f"{path}: cut off, or no record at all") from None
     if not isinstance(data, dict):
         raise BrokenError(f"{path}: no record at all")
     try:
         # A newer schema may seal its records in another way, so its version is looked at first.
         check_version(data.get("schema_version"), str(path))
-        if data.get("sha256") != digest(data):
-            raise BrokenError(f"{path}: altered since it was written (wrong checksum)")
+        fits = data.get("sha256") == digest(data)
+    except (ValueError, RecursionError) as error:
+        raise BrokenError(f"{path}: no record of this schema: {error}") from None
+    if not fits:
+        raise BrokenError(f"{path}: altered since it was written (wrong checksum)")
+    return data
+
+
+def read_record(path: Path, run_id: str) -> RunRecord:
+    """Read and check one file.
+
+    The checksum is of what was written, so it is compared before any migration. Raises
+    MissingError, BrokenError, or NewerSchemaError; StoreError where the disk or its rights refuse,
+    which is no fault of the record.
+    """
+    data = read_sealed(path)
+    try:
         record = RunRecord.model_validate(migrate(data, str(path)))
-    except (PydanticError, ValueError) as error:
+    except (PydanticError, ValueError, RecursionError) as error:
         first = str(error).splitlines()[0]
         raise BrokenError(f"{path}: no record of this schema: {first}") from None
     if record.run_id != run_id:

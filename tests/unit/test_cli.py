@@ -315,6 +315,113 @@ class TestLs:
         assert found["points"][0]["asked"] is None
 
 
+class TestSpoiled:
+    """Readers say what is wrong, and change nothing below runs/."""
+
+    @pytest.fixture
+    def made(self, sweep: str, tmp_path: Path) -> Store:
+        """Return the results of a sweep with a plan: 4 launches, 2 of them done."""
+        from harness.config import load_sweep
+        from harness.detect import detect_machine
+        from harness.runner.labels import labels
+        from harness.runner.listing import write_points
+        from harness.runner.schedule import planned
+
+        work = planned(load_sweep(sweep), detect_machine(None), tmp_path / "results")
+        store = Store.open(work.folder, create=True)
+        write_points(work, store, labels(work.plan.launches), 2)
+        for repeat in range(2):
+            store.commit(factories.record(work.plan.launches[0], repeat, is_base=True), None)
+        return store
+
+    def newer(self, store: Store) -> Path:
+        path = store.runs / f"{sorted(store.done_ids())[0]}.json"
+        text = path.read_text()
+        path.write_text(text.replace('"schema_version": 1', '"schema_version": 99', 1))
+        return path
+
+    @pytest.mark.parametrize("command", ["run --dry-run", "validate", "ls", "collect", "plot"])
+    def test_a_record_of_a_newer_schema(
+        self, command: str, made: Store, sweep: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        newer = self.newer(made)
+        name, *more = command.split()
+        where = [sweep, "--results", str(made.path.parent)]
+        where = where if name in ("run", "validate") else [str(made.path)]
+        assert cli.main([name, *where, *more]) == 2
+        assert f"{newer}: schema version 99, but" in error_line(capsys)
+
+    def test_one_bad_sweep_does_not_hide_the_others(
+        self, made: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        results = made.path.parent
+        self.newer(made)
+        factories.write_results(results / "good", [factories.record(factories.config("none"))])
+        for name, text in (("foreign", "{"), ("new", '{"schema_version": 99}')):
+            (results / name).mkdir()
+            (results / name / "sweep.json").write_text(text)
+        assert cli.main(["ls", str(results)]) == 1
+        out = capsys.readouterr().out
+        assert "good: 1 points, 1/1 launches done" in out
+        assert "foreign: cannot be read: " in out
+        assert "mine: cannot be read: " in out
+        assert "new: cannot be read: " in out
+        assert cli.main(["ls", str(results), "--json"]) == 1
+        found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+        assert found["good"]["points"][0]["done"] == 1
+        assert "schema version 99" in found["new"]["error"]
+
+    def test_a_broken_record_is_not_done_and_stays_where_it_is(
+        self, made: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        cut, *_ = sorted(made.done_ids())
+        (made.runs / f"{cut}.json").write_text("[" * 100_000)
+        before = sorted(made.runs.iterdir())
+        assert cli.main(["ls", str(made.path)]) == 0
+        assert "mine: 2 points, 1/4 launches done" in capsys.readouterr().out
+        for command in ("collect", "plot"):
+            assert cli.main([command, str(made.path)]) == 0
+        (made.path / "points.json").unlink()
+        assert cli.main(["ls", str(made.path)]) == 0
+        assert "mine: 1 points, 1/1 launches done" in capsys.readouterr().out
+        assert sorted(made.runs.iterdir()) == before
+        assert list(made.quarantine.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "[]",
+            "{}",
+            "7",
+            "",
+            "[" * 100_000,
+            '{"schema_version": 1, "points": 7}',
+            '{"schema_version": 1, "points": [7]}',
+            '{"schema_version": 0, "points": []}',
+            '{"schema_version": 1, "points": [{"point_id": "x", "label": 7, "base": true,'
+            ' "runs": ["a"]}]}',
+            '{"schema_version": 1, "points": [{"point_id": "x", "label": "x", "base": true,'
+            ' "runs": [["a"]]}]}',
+            '{"schema_version": 1, "points": [{"point_id": "x", "label": "x", "base": true,'
+            ' "runs": 5}]}',
+        ],
+        ids=range(11),
+    )
+    def test_a_foreign_plan(
+        self, content: str, made: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (made.path / "points.json").write_text(content)
+        assert cli.main(["ls", str(made.path)]) == 0
+        assert "mine: 1 points, 2/2 launches done" in capsys.readouterr().out
+
+    def test_created_may_be_anything(
+        self, made: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (made.path / "sweep.json").write_text('{"schema_version": 1, "created": [7]}')
+        assert cli.main(["ls", str(made.path), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)[0]["created"] == ""
+
+
 class TestReading:
     @pytest.fixture
     def results(self, tmp_path: Path) -> Path:

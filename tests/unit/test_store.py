@@ -172,8 +172,56 @@ class TestBroken:
         (store.runs / f"{name}.json").rename(store.runs / "0123456789abcdef.json")
         assert "wrong name" in str(self.broken_of(store, "0123456789abcdef"))
 
+    def test_steps_that_are_a_folder(self, store: Store) -> None:
+        name = store.commit(a_record(), some_steps()).run_id
+        steps = store.runs / f"{name}.steps.parquet"
+        steps.unlink()
+        steps.mkdir()
+        (steps / "within").write_text("x")
+        with pytest.raises(StoreError, match="raw steps are a folder"):
+            store.read_steps(name)
+        assert "raw steps are a folder" in str(self.broken_of(store, name))
+        assert (store.quarantine / steps.name / "within").read_text() == "x"
+        assert store.commit(a_record(), some_steps()).run_id == name
+
+    def test_a_record_that_is_a_folder(self, store: Store) -> None:
+        (store.runs / "0123456789abcdef.json").mkdir()
+        found: list[Broken] = []
+        assert store.verify(["0123456789abcdef"], found.append) == set()
+        assert "a folder, no record" in found[0].reason
+        assert (store.quarantine / "0123456789abcdef.json").is_dir()
+
+    @pytest.mark.parametrize("suffix", [".json", ".steps.parquet"])
+    def test_what_the_disk_refuses_is_no_fault_of_the_record(
+        self, store: Store, suffix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = store.commit(a_record(), some_steps()).run_id
+        real = Path.read_bytes
+
+        def refuse(path: Path) -> bytes:
+            if path.name == name + suffix:
+                raise OSError(5, "Input/output error", str(path))
+            return real(path)
+
+        monkeypatch.setattr(Path, "read_bytes", refuse)
+        with pytest.raises(StoreError, match=f"{name}{suffix}: cannot be read: Input/output"):
+            store.verify([name])
+        assert store.done_ids() == {name}
+
     @pytest.mark.parametrize(
-        "content", ["[]", "7", "{}", "", "\x00\xff", '{"schema_version": "1"}']
+        "content",
+        [
+            "[]",
+            "7",
+            "{}",
+            "",
+            "\x00\xff",
+            '{"schema_version": "1"}',
+            "[" * 100_000,
+            '{"schema_version": 1, "a": ' + '{"a":' * 100_000,
+            '{"schema_version": 1, "a": ' + "[" * 900 + "]" * 900 + "}",
+        ],
+        ids=range(9),
     )
     def test_no_record_at_all(self, store: Store, content: str) -> None:
         (store.runs / "0123456789abcdef.json").write_text(content)
@@ -199,6 +247,9 @@ class TestBroken:
         assert found == {good.run_id, failed.run_id}
         assert bad.run_id in caplog.text
         assert "counts as missing" in caplog.text
+        assert store.sound_ids() == {good.run_id}
+        assert (store.runs / f"{bad.run_id}.json").read_text() == '{"half":'
+        assert list(store.quarantine.iterdir()) == []
 
     @given(st.data())
     @settings(max_examples=60, deadline=None)
@@ -242,6 +293,8 @@ class TestSchema:
             store.verify([cut, newer])
         with pytest.raises(NewerSchemaError):
             list(store.records())
+        with pytest.raises(NewerSchemaError):
+            store.sound_ids()
         assert path.exists()
 
     def test_a_newer_folder_is_an_error_and_nothing_is_written(self, store: Store) -> None:
@@ -298,10 +351,15 @@ class TestOpen:
         assert ".tmp" not in str(found.value)
 
     @pytest.mark.parametrize(
-        "content", ["", "[]", "{", '{"name": "x"}', '{"schema_version": null}']
+        "content", ["", "[]", "{", '{"name": "x"}', '{"schema_version": null}', "[" * 100_000]
     )
     def test_a_foreign_sweep_json(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "sweep.json").write_text(content)
+        with pytest.raises(StoreError, match="not what hvdscale wrote"):
+            Store.open(tmp_path, create=True)
+
+    def test_a_sweep_json_that_is_a_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "sweep.json").mkdir()
         with pytest.raises(StoreError, match="not what hvdscale wrote"):
             Store.open(tmp_path, create=True)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
+
+from harness.errors import ConfigError
 
 
 def default_data_dir(env: Mapping[str, str] = os.environ) -> Path:
     """Return ``${HVDSCALE_DATA_DIR:-${XDG_CACHE_HOME:-~/.cache}/hvdscale/data}``, absolute.
 
+    Without HOME it is the home of the password database; ConfigError where there is none either.
     On a cluster it must be a file system that every node sees.
     """
     return _place("HVDSCALE_DATA_DIR", "data", env)
@@ -24,5 +28,18 @@ def _place(variable: str, name: str, env: Mapping[str, str]) -> Path:
     if env.get(variable):
         return Path(env[variable]).absolute()
     cache = env.get("XDG_CACHE_HOME")
-    base = Path(cache) if cache else Path(env.get("HOME", "/nonexistent")) / ".cache"
+    base = Path(cache) if cache else _home(variable, env) / ".cache"
     return base.absolute() / "hvdscale" / name
+
+
+def _home(variable: str, env: Mapping[str, str]) -> Path:
+    if env.get("HOME"):
+        return Path(env["HOME"])
+    try:
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        home = None
+    # Users without a home, such as Debian's nobody, have the name of a folder that is not there.
+    if home is None or not home.is_dir():
+        raise ConfigError(f"this user has no home folder, and HOME is not set; set {variable}")
+    return home

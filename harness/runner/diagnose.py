@@ -17,7 +17,18 @@ _STALL_WAIT = re.compile(r"waiting for remainder of ranks")
 _MISSING_RANKS = re.compile(r"^\s*(\d+): \[")
 
 # The last line of a Python traceback, as a name with at least one capital: "ValueError: ...".
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?_*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+_TRACEBACK = "Traceback (most recent call last):"
+# How horovodrun ("[1]<stderr>:") and mpirun ("[1,0]<stderr>:") mark a rank's line in their own log.
+_TAG = re.compile(r"^\[(?:\d+,)?(\d+)\]<std(?:out|err)>:\s?")
+# A launcher's exception about its ranks, which says less than theirs.
+_LAUNCHERS_OWN = re.compile(r"Horovod detected that one or more processes|ChildFailedError")
+_NOT_FOUND = re.compile(
+    r"(?:^|[:\s])([^\s:]+): (?:command )?not found$"  # shells
+    r"|env: .?([^\s:'’]+).?: No such file or directory"
+)
+# Said at the end of many a killed program, about something else.
+_NOISE = re.compile(r"resource_tracker|^\s*warnings\.warn\(|\w*Warning: ")
 _OWN_ERROR = re.compile(r"^hvdscale: (?:error: )?(.*)")
 # What a rank says because another one failed first.
 _CONSEQUENCE = re.compile(
@@ -34,6 +45,7 @@ _EXIT_CODE = re.compile(
     r"|rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (\d+)"  # torchrun
     r"|Process (\d+) exit with status code (\d+)"  # horovodrun's workers
 )
+_COMMAND_NOT_FOUND = 127  # as shells, env and posix_spawn have it
 _LEFT_EARLY = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ROOT_CAUSE = "Root Cause (first observed failure)"  # torchrun: what follows is the first failure
 
@@ -44,7 +56,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"CUDA out of memory|OutOfMemoryError", "the GPU's memory is full; use a smaller batch"),
         (r"[Oo][Oo][Mm][-_ ]kill|Out of memory: Kill", "ended by the kernel: out of memory"),
         (
-            r"ModuleNotFoundError: (No module named \S+)",
+            r"(?:ModuleNotFoundError|python[\d.]*): (No module named \S+)",
             "{0}; `hvdscale doctor` says what is missing",
         ),
         (r"Address already in use|EADDRINUSE", "address already in use (a network port)"),
@@ -77,7 +89,8 @@ def diagnose(ending: Ending, logs: Logs, timeout_s: float, world_size: int) -> V
         return Verdict("stalled", _stalled(everything))
     if ending.timed_out:
         return Verdict("timeout", _timed_out(ending, logs, timeout_s, world_size, everything))
-    found = _from_memory(ending) or _from_ranks(logs) or _from_patterns(everything)
+    killed = ending.exit_code is not None and ending.exit_code < 0
+    found = _from_memory(ending) or _from_ranks(logs, killed) or _from_patterns(everything)
     cause = found or _from_launcher(logs) or _from_exit(ending, logs, world_size)
     if ending.survivors:
         cause += f"; processes {', '.join(map(str, ending.survivors))} could not be ended"
@@ -122,7 +135,7 @@ def _from_memory(ending: Ending) -> str | None:
     )
 
 
-def _from_ranks(logs: Logs) -> str | None:
+def _from_ranks(logs: Logs, launcher_killed: bool) -> str | None:
     """Return the exception of the rank that failed first, leaving out those that failed with it."""
     found: list[tuple[bool, float, RankLog, str]] = []
     for log in logs.ranks:
@@ -132,18 +145,51 @@ def _from_ranks(logs: Logs) -> str | None:
     if not found:
         return None
     consequence, _, log, line = min(found, key=lambda item: item[:2])
-    if consequence and _fatal(logs) is not None:
+    if consequence and (launcher_killed or _fatal(logs) is not None):
         return None  # a rank that left no words took the others with it: the launcher knows which
     known = _from_patterns([line])
     return f"rank {log.rank}: {known or line}"
 
 
 def _last_error(lines: tuple[str, ...]) -> str | None:
-    for line in reversed(lines):
+    """Return the last exception's line, or error of ours: by its form, or after a traceback."""
+    last, inside = None, False
+    for line in lines:
+        inside = inside or line.startswith(_TRACEBACK)
         if match := _OWN_ERROR.match(line):
-            return match[1]
-        if _EXCEPTION.match(line):
-            return line
+            last = match[1]
+        elif _EXCEPTION.match(line) or (inside and _ends_traceback(line)):
+            last, inside = line, False
+    return last
+
+
+def _ends_traceback(line: str) -> bool:
+    return bool(line) and not line[0].isspace() and not line.startswith(_TRACEBACK)
+
+
+def _from_tagged(logs: Logs) -> str | None:
+    """Return the exception of a rank that fell before it had a log of its own."""
+    for rank, lines in _by_tag(logs.launcher).items():
+        error = _last_error(tuple(line for line in lines if not _LAUNCHERS_OWN.search(line)))
+        if error is not None and not _CONSEQUENCE.search(error):
+            return f"rank {rank}: {error}" if rank else error
+    return None
+
+
+def _by_tag(lines: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return rank → its lines in a launcher's log, "" being nobody's, and last."""
+    found: dict[str, list[str]] = {}
+    untagged: list[str] = []
+    for line in lines:
+        match = _TAG.match(line)
+        (found.setdefault(match[1], []) if match else untagged).append(_TAG.sub("", line))
+    return found | {"": untagged}
+
+
+def _from_missing_command(lines: Iterable[str]) -> str | None:
+    for line in lines:
+        if match := _NOT_FOUND.search(line):
+            return f"command not found: {match[1] or match[2]}"
     return None
 
 
@@ -175,8 +221,12 @@ def _from_launcher(logs: Logs) -> str | None:
     fatal = _fatal(logs)
     if fatal is not None:
         rank, code = fatal
+        if code == _COMMAND_NOT_FOUND and (missing := _from_missing_command(logs.launcher)):
+            return f"rank {rank}: {missing}"
+        if code > 0 and exit_name(code).startswith("exit") and (error := _from_tagged(logs)):
+            return error
         return f"rank {rank} ended with {exit_name(code)}{_hint(code)}"
-    return _last_error(logs.launcher)
+    return _from_tagged(logs)
 
 
 def _hint(code: int) -> str:
@@ -194,7 +244,10 @@ def _from_exit(ending: Ending, logs: Logs, world_size: int) -> str:
     if ending.exit_code == 0:
         return f"ended with exit code 0, but wrote no record{started}"
     code = ending.exit_code if ending.exit_code is not None else 1
-    last = next((line for line in reversed(logs.launcher) if line.strip(" -=")), "")
+    if code == _COMMAND_NOT_FOUND and (missing := _from_missing_command(logs.launcher)):
+        return missing
+    telling = (x for x in reversed(logs.launcher) if x.strip(" -=") and not _NOISE.search(x))
+    last = "" if code < 0 else next(telling, "")  # a killed program's last line is about its work
     said = f": {last}" if last else _hint(code)
     return f"the launcher ended with {exit_name(code)}{said}{started}"
 

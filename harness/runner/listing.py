@@ -112,9 +112,7 @@ def list_sweep(folder: Path) -> SweepState:
     points = _planned_points(store)
     if points is None:
         points = _found_points(store)
-    return SweepState(
-        store.name, str(folder), created if isinstance(created, str) else "", points
-    )
+    return SweepState(store.name, str(folder), created if isinstance(created, str) else "", points)
 
 
 def _planned_points(store: Store) -> tuple[PointState, ...] | None:

@@ -183,6 +183,69 @@ def test_a_process_the_kernel_cannot_end_is_named() -> None:
     assert cause(logs("", r0="", r1=""), ending).endswith("; processes 77 could not be ended")
 
 
+TRACKER = """\
+/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There \
+appear to be 2 leaked semaphore objects to clean up at shutdown
+  warnings.warn('resource_tracker: There appear to be %d '"""
+
+
+def test_a_killed_launcher_is_not_what_was_said_last() -> None:
+    follower = TRACEBACK.format(error="RuntimeError: Connection closed by peer [127.0.0.1]:4242")
+    for ranks in ({"r0": "", "r1": ""}, {"r0": follower, "r1": ""}):
+        assert cause(logs(TRACKER, **ranks), Ending(exit_code=-9, wall_s=3.0)) == (
+            "the launcher ended with signal SIGKILL: killed from outside, often for memory"
+        )
+    said = "mpirun: odd: no such option\n" + TRACKER
+    assert cause(logs(said, r0="", r1="")).endswith("exit code 1: mpirun: odd: no such option")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "code", "expected"),
+    [
+        ("/bin/sh: 1: nosuch: not found", 127, "command not found: nosuch"),
+        ("bash: line 1: orted: command not found", 127, "command not found: orted"),
+        ("env: ‘python9’: No such file or directory", 127, "command not found: python9"),
+        (
+            "[0]<stderr>:/bin/sh: 1: nosuch: not found\nProcess name: 0\nExit code: 127",
+            1,
+            "rank 0: command not found: nosuch",
+        ),
+        ("something else", 127, "the launcher ended with exit code 127: something else"),
+    ],
+)
+def test_a_command_that_is_not_there(launcher: str, code: int, expected: str) -> None:
+    assert cause(logs(launcher, r0="", r1=""), Ending(exit_code=code, wall_s=1.0)) == expected
+
+
+@pytest.mark.parametrize("tag", ["[{}]<stderr>:", "[1,{}]<stderr>:", ""])
+def test_ranks_that_fell_before_they_had_a_log(tag: str) -> None:
+    error = "ImportError: cannot import name 'x' from 'y'"
+    lines = TRACEBACK.format(error=error).splitlines()
+    told = "\n".join(tag.format(rank) + line for line in lines for rank in (0, 1))
+    ending = HOROVODRUN_EXIT.replace("137", "1")
+    expected = f"rank 0: {error}" if tag else error
+    found = cause(logs(f"{told}\n{ending}"))
+    assert found.startswith(expected)
+
+
+def test_a_module_that_python_was_to_run() -> None:
+    text = "[1]<stderr>:/venv/bin/python: No module named harness\n" + HOROVODRUN_EXIT
+    assert "No module named harness; `hvdscale doctor`" in cause(logs(text))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB",
+        "queue.Empty",
+        "StopIteration",
+        "subprocess.TimeoutExpired: Command 'x' timed out",
+    ],
+)
+def test_exceptions_of_any_name(error: str) -> None:
+    assert cause(logs("", r0=TRACEBACK.format(error=error), r1="")) == f"rank 0: {error}"
+
+
 class TestTime:
     def test_a_stall_that_horovod_ended(self) -> None:
         verdict = diagnose(Ending(1, 3.0), logs("", r0=STALL_END, r1=""), 120.0, 2)

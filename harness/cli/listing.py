@@ -19,7 +19,7 @@ def command_ls(path: Path, as_json: bool) -> int:
 
     Of several, one that cannot be read is listed with its fault, and the exit code is 1.
     """
-    from harness.runner.listing import SweepState, list_sweep
+    from harness.runner.listing import list_sweep
 
     if (path / "sweep.json").is_file():
         found: list[SweepState | tuple[Path, StoreError]] = [list_sweep(path)]

@@ -38,7 +38,7 @@ def make_sweep(
             "batch_size": list(batches),
             "base": None,
             "cores_per_rank": 1,
-            "measure": {"blocks": blocks, "timeout_s": timeout_s, **measure},
+            "measure": {"blocks": blocks, "timeout_s": timeout_s, "window_s": 0.5, **measure},
         }
     )
 

@@ -414,9 +414,7 @@ class TestSpoiled:
         assert cli.main(["ls", str(made.path)]) == 0
         assert "mine: 1 points, 2/2 launches done" in capsys.readouterr().out
 
-    def test_created_may_be_anything(
-        self, made: Store, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_created_may_be_anything(self, made: Store, capsys: pytest.CaptureFixture[str]) -> None:
         (made.path / "sweep.json").write_text('{"schema_version": 1, "created": [7]}')
         assert cli.main(["ls", str(made.path), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)[0]["created"] == ""

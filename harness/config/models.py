@@ -40,11 +40,22 @@ def _once(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
+def _at_most(limit: float) -> AfterValidator:
+    """A bound of what may be asked for. No part of a record's schema, unlike ``Field(le=...)``."""
+
+    def check(value: Any) -> Any:
+        if value > limit:
+            raise ValueError(f"should be at most {limit:g}, got {value:g}")
+        return value
+
+    return AfterValidator(check)
+
+
 Count = Annotated[int, BeforeValidator(_no_bool), Field(gt=0, le=10**12)]
 Natural = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=10**12)]
 Positive = Annotated[float, BeforeValidator(_no_bool), Field(gt=0)]
 NotNegative = Annotated[float, BeforeValidator(_no_bool), Field(ge=0)]
-# What no measurement needs, and what would end in an overflow or in a loop without an end.
+# More than any measurement needs; beyond is an overflow, or a loop without an end.
 MAX_STEPS = 10**7
 MAX_BLOCKS = 10**4
 
@@ -92,11 +103,11 @@ class HorovodTuning(Frozen):
     """Horovod's own knobs; the defaults are those of Horovod 0.28.1 unless a comment says so."""
 
     controller: Literal["mpi", "gloo"] | None = None  # None: the first that fits the launcher
-    cycle_time_ms: Annotated[NotNegative, Field(le=1e6)] = 1.0
-    fusion_threshold_mb: Annotated[NotNegative, Field(le=1e6)] = 128.0
+    cycle_time_ms: Annotated[NotNegative, _at_most(1e6)] = 1.0
+    fusion_threshold_mb: Annotated[NotNegative, _at_most(1e6)] = 128.0
     async_completion: bool = False
     # 0: no groups, tensors are fused as they become ready
-    groups: Annotated[Natural, Field(le=10**6)] = 0
+    groups: Annotated[Natural, _at_most(10**6)] = 0
     compression: Literal["none", "fp16", "bf16"] = "none"
 
 
@@ -115,19 +126,19 @@ class Measure(Frozen):
     from is that of warm steps.
     """
 
-    warmup_steps: Annotated[Natural, Field(le=MAX_STEPS)] = 20
-    window_s: Annotated[Positive, Field(le=1e6)] = 5.0
-    min_steps: Annotated[Count, Field(le=MAX_STEPS)] = 50
+    warmup_steps: Annotated[Natural, _at_most(MAX_STEPS)] = 20
+    window_s: Annotated[Positive, _at_most(1e6)] = 5.0
+    min_steps: Annotated[Count, _at_most(MAX_STEPS)] = 50
     instruments: Annotated[tuple[Literal["phases"], ...], AfterValidator(_once)] = ("phases",)
 
 
 class SweepMeasure(Measure):
     """``Measure``, and how often a launch is repeated."""
 
-    blocks: Annotated[Count, Field(le=MAX_BLOCKS)] = 5
+    blocks: Annotated[Count, _at_most(MAX_BLOCKS)] = 5
     ci_target: Positive | None = None  # relative half width of the interval that ends a sweep
-    max_blocks: Annotated[Count, Field(le=MAX_BLOCKS)] = 10
-    timeout_s: Annotated[Positive, Field(le=1e7)] = 600.0
+    max_blocks: Annotated[Count, _at_most(MAX_BLOCKS)] = 10
+    timeout_s: Annotated[Positive, _at_most(1e7)] = 600.0
 
     @model_validator(mode="after")
     def _room_for_more_blocks(self) -> SweepMeasure:

@@ -67,7 +67,8 @@ def run_program(
     spec_of(config, folder, here, data_dir).write(spec_file)
     program = (str(PROGRAMS / f"{name}.py"), str(spec_file), *arguments)
     command = build(config, here, str(spec_file), timeout_s=60, program=program)
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    # An empty entry would be the working folder.
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
         command.argv,
         env={**os.environ, **command.env, "PYTHONPATH": path},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -77,6 +78,16 @@ class DdpStep(TorchStep):
         return [parameter.register_hook(count) for parameter in self._trained]
 
 
+def _no_buffers() -> dict[str, Any]:
+    """Keep DDP from broadcasting buffers in each forward pass, as Horovod does not either.
+
+    torch 2.13 has a new name for it, and warns of the old one.
+    """
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    names = ("forward_sync_buffers", "broadcast_buffers")
+    return {next(name for name in names if name in known): False}
+
+
 class Ddp(TorchEngine):
     """Joins the ranks through torch.distributed."""
 
@@ -105,8 +116,7 @@ class Ddp(TorchEngine):
     def build(self, parts: Parts, learning_rate: float) -> DdpStep:
         model = parts.model.to(self.device)
         ids = [self.device.index] if self.device.type == "cuda" else None
-        # Horovod broadcasts no buffers either; DDP would do it in each forward pass.
-        wrapped = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
+        wrapped = DistributedDataParallel(model, device_ids=ids, **_no_buffers())
         optimiser = parts.optimiser(model, learning_rate)
         return DdpStep(parts, wrapped, optimiser, self)
 

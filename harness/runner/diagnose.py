@@ -164,7 +164,7 @@ def _last_error(lines: tuple[str, ...]) -> str | None:
 
 
 def _ends_traceback(line: str) -> bool:
-    return bool(line) and not line[0].isspace() and not line.startswith(_TRACEBACK)
+    return bool(line) and (line[0].isalpha() or line[0] == "_") and not line.startswith(_TRACEBACK)
 
 
 def _from_tagged(logs: Logs) -> str | None:
@@ -203,14 +203,17 @@ def _from_patterns(lines: list[str]) -> str | None:
 
 def _fatal(logs: Logs) -> tuple[str, int] | None:
     """Return (rank, exit code) of the rank that failed first; a negative code is a signal."""
-    text = "\n".join(logs.launcher)
-    text = text.partition(_ROOT_CAUSE)[2] or text
-    text = re.sub(r"\s+", " ", text)  # Open MPI breaks its lines anywhere
-    if match := _FATAL_SIGNAL.search(text):
-        rank, number = (value for value in match.groups() if value is not None)
-        return rank, -int(number)
-    if match := _EXIT_CODE.search(text):
-        rank, code = (value for value in match.groups() if value is not None)
+    text = re.sub(r"\s+", " ", "\n".join(logs.launcher))  # Open MPI breaks its lines anywhere
+    root = text.partition(_ROOT_CAUSE)[2] or text
+    # What torchrun observed first can be the rank that only lost its peer: a signal that did not
+    # come from the launcher is the better cause, wherever in the list it stands.
+    for where in (root, text):
+        for match in _FATAL_SIGNAL.finditer(where):
+            rank, number = (value for value in match.groups() if value is not None)
+            if where is root or int(number) != signal.SIGTERM:
+                return rank, -int(number)
+    if exited := _EXIT_CODE.search(root):
+        rank, code = (value for value in exited.groups() if value is not None)
         return rank, int(code)
     return None
 

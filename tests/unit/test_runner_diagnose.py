@@ -385,3 +385,30 @@ class TestProgress:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+TORCHRUN = """
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -{signal} (pid: 9169)  (SIGNAL)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 9168)
+  traceback : To enable traceback see: ...
+============================================================
+"""
+
+
+@pytest.mark.parametrize(("number", "rank"), [(9, "1"), (11, "1"), (15, "0")])
+def test_what_torchrun_saw_first_is_not_always_first(number: int, rank: str) -> None:
+    """Rank 0 lost its peer and was seen first; what torchrun itself ended (15) is no cause."""
+    from harness.runner.diagnose import _fatal
+
+    logs = Logs(ranks=(), launcher=tuple(TORCHRUN.format(signal=number).splitlines()))
+    found = _fatal(logs)
+    assert found is not None
+    assert found[0] == rank
+    assert found[1] == (-number if rank == "1" else 1)

@@ -206,7 +206,7 @@ def _write(
             attempt=attempt,
             status="ok",
             sweep=SWEEP,
-            block=BlockRef(repeat=repeat, allocation=_allocation(resolved)),
+            block=BlockRef(repeat=repeat, allocation=_allocation(resolved, started_at)),
             config=config,
             resolved=resolved,
             started_at=started_at,
@@ -222,9 +222,11 @@ def _write(
                 raise
 
 
-def _allocation(resolved: Resolved) -> str:
-    job = os.environ.get("SLURM_JOB_ID")
-    return f"slurm:{job}" if job else f"local:{resolved.hosts[0]}"
+def _allocation(resolved: Resolved, started_at: str) -> str:
+    """Return a name of this launch's own: what was typed at other times is no pair, and gives no
+    speedup.
+    """
+    return f"hand:{resolved.hosts[0]}:{started_at}"
 
 
 def summary(record: RunRecord, folder: Path) -> list[str]:

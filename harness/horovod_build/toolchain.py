@@ -25,6 +25,7 @@ from harness.detect import (
 )
 from harness.errors import BuildError, MissingDependencyError
 from harness.horovod_build.options import BuildOptions
+from harness.horovod_build.requirements import automatic_mpi
 
 # What `v2`, `v3` promise about the CPU; the self-proof runs here, so the CPU must keep it.
 CPU_FLAGS = {
@@ -186,7 +187,7 @@ def find_mpi(options: BuildOptions) -> tuple[Mpi | None, Path | None, Path | Non
     outside = which_outside(prefix, "mpicxx") or which_outside(prefix, "mpic++")
     source = options.mpi
     if source == "auto":
-        source = "system" if which_outside(prefix, "mpicc") and outside else "wheel"
+        source = automatic_mpi(prefix)
     if source == "system":
         wrapper = outside
         if wrapper is None:

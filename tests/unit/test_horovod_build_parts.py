@@ -20,7 +20,7 @@ import pytest
 from harness.detect import Mpi
 from harness.errors import BuildError, ConfigError
 from harness.horovod_build import __main__ as program
-from harness.horovod_build import command
+from harness.horovod_build import command, requirements
 from harness.horovod_build.cache import WheelCache
 from harness.horovod_build.compiling import Progress, check_mpi_in_log, first_error
 from harness.horovod_build.key import BuildKey
@@ -340,3 +340,32 @@ def test_the_program_turns_errors_into_one_line_and_a_status(
     monkeypatch.setattr(command, "build_horovod", interrupt)
     assert command.command_build() == 130
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("built_for", "outside", "chosen"),
+    [
+        (None, True, "system"),
+        (None, False, "wheel"),
+        ("wheel", True, "wheel"),  # an MPI that came later starts no rebuild
+        ("system", True, "system"),
+        ("system", False, "wheel"),
+    ],
+)
+def test_auto_stays_with_the_mpi_of_the_installed_horovod(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    built_for: str | None,
+    outside: bool,
+    chosen: str,
+) -> None:
+    marker = {"mpi": {"source": built_for}} if built_for else {}
+    monkeypatch.setattr(requirements, "read_build_marker", lambda: marker)
+    monkeypatch.setattr(
+        requirements,
+        "which_outside",
+        lambda prefix, name: Path("/usr/bin", name) if outside else None,
+    )
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "mpicxx").touch()
+    assert requirements.automatic_mpi(tmp_path) == chosen

@@ -119,7 +119,7 @@ def both_mpis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pa
     environment, system = tmp_path / "env", tmp_path / "system"
     script(environment / "bin" / "mpirun", "echo 'mpirun (Open MPI) 5.0.11'")
     script(system / "bin" / "mpirun", "echo 'mpirun (Open MPI) 4.1.4'")
-    monkeypatch.setenv("PATH", f"{environment}/bin:{system}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{environment}/bin:{system}/bin")
     monkeypatch.setattr(detect, "read_build_marker", dict)
     return environment, system
 
@@ -183,7 +183,7 @@ def test_the_systems_python_shares_its_folder_with_the_systems_mpi(
 ) -> None:
     mpicc = script(tmp_path / "bin" / "mpicc", "true")
     script(tmp_path / "bin" / "mpirun", "echo 'mpirun (Open MPI) 4.1.6'")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
     monkeypatch.setattr(detect, "SYSTEM_PREFIXES", (tmp_path,))
     monkeypatch.setattr(detect, "read_build_marker", dict)
     monkeypatch.setattr(detect, "_has_mpi_wheel", lambda: False)

@@ -172,10 +172,11 @@ time.sleep(99)
 
 
 def test_an_interrupt_ends_all_children(tmp_path: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))  # of other tests' fixtures
     started: list[psutil.Process] = []
 
     def interrupt(line: str) -> None:
-        started.extend(psutil.Process().children(recursive=True))
+        started.extend(set(psutil.Process().children(recursive=True)) - before)
         os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt), signals_as_interrupt():

@@ -6,8 +6,8 @@ from harness.config import Measure
 from harness.measure.phases import marked_steps
 
 #: Of a launch: start of the ranks, imports, proof of the backend, warm-up, isolated all-reduce and
-#: end, without window and phases. A guess: on two cores with nothing else to do, launches of the demo
-#: took 4.5 s (one process) to 13 s (two ranks under horovodrun), 9 s in the mean.
+#: end, without window and phases. A guess: on two idle cores launches of the demo took 4.5 s (one
+#: process) to 13 s (two ranks under horovodrun), 9 s in the mean.
 START_S = 9.0
 
 _LONG = 1000  # steps of a window in which the least number of marked steps plays no part

@@ -20,7 +20,7 @@ from harness import affinity, bench, tuning
 from harness.clock import utc_now
 from harness.config import Placement, RunConfig, apply_overrides, run_id
 from harness.config.load import validated
-from harness.detect import Host, Machine, detect_gpus, usable_cores
+from harness.detect import MODULES, Host, Machine, detect_gpus, usable_cores
 from harness.engines.api import Engine
 from harness.errors import ConfigError, HarnessError, StoreError
 from harness.ranks import RankPlace, find_place
@@ -30,8 +30,6 @@ from harness.spec import BlockRef, Resolved
 SWEEP = "bench"
 WHERE = "bench"
 PATIENCE_S = 20.0  # a rank may start that much later than another
-_MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
-_OPERATIONS = {"mpi": "mpi", "mpi-host": "mpi", "gloo": "gloo"}
 
 
 def by_hand(
@@ -142,7 +140,7 @@ def _machine(config: RunConfig, place: RankPlace) -> Machine:
         hosts=hosts,
         device=_device(),
         launchers={place.launcher: place.launcher},
-        modules=frozenset(name for name in _MODULES if find_spec(name) is not None),
+        modules=frozenset(name for name in MODULES if find_spec(name) is not None),
     )
 
 
@@ -170,9 +168,7 @@ def _set_environment(config: RunConfig, resolved: Resolved) -> None:
     if config.engine != "horovod":
         return
     os.environ.update(tuning.to_environment(config.horovod))
-    controller = str(resolved.controller)
-    os.environ["HOROVOD_CONTROLLER"] = controller
-    os.environ["HOROVOD_CPU_OPERATIONS"] = _OPERATIONS.get(str(resolved.backend), controller)
+    os.environ.update(tuning.transport(resolved.backend, resolved.controller))
 
 
 def _as_placed(config: RunConfig, resolved: Resolved, engine: Engine) -> tuple[RunConfig, Resolved]:

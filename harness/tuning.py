@@ -44,6 +44,16 @@ NEVER_SET = (
 )
 
 
+def transport(backend: str | None, controller: str | None) -> dict[str, str]:
+    """Return the variables that choose Horovod's controller and its operations on the CPU.
+
+    With NCCL nothing of the gradient is reduced on the CPU; what is, goes the controller's way.
+    """
+    negotiates = controller or ""
+    operations = {"mpi": "mpi", "mpi-host": "mpi", "gloo": "gloo"}.get(backend or "", negotiates)
+    return {"HOROVOD_CONTROLLER": negotiates, "HOROVOD_CPU_OPERATIONS": operations}
+
+
 def to_environment(tuning: HorovodTuning) -> dict[str, str]:
     """Return the variables that put ``tuning`` in force; all of them, also at their defaults."""
     return {

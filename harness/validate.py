@@ -13,7 +13,7 @@ from harness.config.identity import point_id
 from harness.config.models import RunConfig, Sweep
 from harness.config.placement import Placement
 from harness.detect import Machine
-from harness.engines.registry import ENGINES
+from harness.engines.registry import ENGINES, INSTALL
 from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
 from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
 from harness.spec import Resolved
@@ -23,12 +23,6 @@ from workloads.api import OptionValue, WorkloadError, resolve_options
 
 #: Workloads whose input is an image, the only layout that ``channels_last`` has a meaning for.
 IMAGE_WORKLOADS: frozenset[str] = frozenset()
-
-_INSTALL = {
-    "torch": "pip install 'hvdscale[torch]'",
-    "tensorflow": "pip install 'hvdscale[tensorflow]'",
-    "horovod": "hvdscale build-horovod",
-}
 
 
 @dataclass(frozen=True)
@@ -262,7 +256,7 @@ def _check_modules(config: RunConfig, resolved: Resolved, machine: Machine) -> N
         if module not in machine.modules:
             raise MissingDependencyError(
                 f"engine {config.engine} with {config.workload.framework} needs {module}, which "
-                f"{machine.python} cannot import; run: {_INSTALL[module]}"
+                f"{machine.python} cannot import; run: {INSTALL[module]}"
             )
 
 

@@ -15,8 +15,10 @@ ENGINES: dict[tuple[str, str], str] = {
     ("ddp", "torch"): "harness.engines.ddp:Ddp",
 }
 
-_INSTALL = {
+#: What brings a package that an engine needs.
+INSTALL = {
     "torch": "pip install 'hvdscale[torch]'",
+    "tensorflow": "pip install 'hvdscale[tensorflow]'",
     "horovod": "hvdscale build-horovod",
 }
 
@@ -35,10 +37,10 @@ def create(config: RunConfig, resolved: Resolved) -> Engine:
         engine: type[Engine] = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
-        if package not in _INSTALL:
+        if package not in INSTALL:
             raise
         raise MissingDependencyError(
             f"engine {config.engine} needs {package}, which is not installed; "
-            f"to install it: {_INSTALL[package]}"
+            f"to install it: {INSTALL[package]}"
         ) from None
     return engine(config, resolved)

@@ -8,13 +8,12 @@ two launchers cannot differ. Names and meaning: Horovod 0.28.1, ``horovod/common
 from __future__ import annotations
 
 from harness.launch.api import Launch
-from harness.tuning import NOT_IN_CONFIG, THREADS, to_environment
+from harness.tuning import NOT_IN_CONFIG, THREADS, to_environment, transport
 
 #: Knobs that a shell may have set and that a config does not have, pinned to Horovod's defaults:
 #: equal run ids must mean equal measurements.
 _PINNED = {name: f"{value:g}" for name, value in NOT_IN_CONFIG.items()}
 
-_CPU_OPERATIONS = {"mpi": "mpi", "mpi-host": "mpi", "gloo": "gloo"}
 _STALL_WARNING_S = 60  # Horovod's default
 _GLOO_TIMEOUT_S = 30  # Horovod's default
 
@@ -69,16 +68,12 @@ def _network(launch: Launch) -> dict[str, str]:
 
 
 def _horovod(launch: Launch) -> dict[str, str]:
-    controller = launch.resolved.controller or ""
-    # With NCCL nothing of the gradient is reduced on the CPU; what is, goes the controller's way.
-    operations = _CPU_OPERATIONS.get(launch.resolved.backend or "", controller)
     warn_s, shutdown_s = stall_seconds(launch.timeout_s)
     return (
         _PINNED
         | to_environment(launch.config.horovod)
+        | transport(launch.resolved.backend, launch.resolved.controller)
         | {
-            "HOROVOD_CONTROLLER": controller,
-            "HOROVOD_CPU_OPERATIONS": operations,
             "HOROVOD_STALL_CHECK_DISABLE": "0",
             "HOROVOD_STALL_CHECK_TIME_SECONDS": str(warn_s),
             "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(shutdown_s),

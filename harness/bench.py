@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import affinity, provenance, ranks, watchdog
-from harness.clock import utc_now
+from harness.clock import told_if_slow, utc_now
 from harness.config.models import LearningRate, RunConfig
 from harness.engines.api import PHASES, Engine, Step, World
 from harness.errors import HarnessError
@@ -153,9 +153,15 @@ def _prepare(config: RunConfig, data_dir: Path, engine: Engine, world: World) ->
     workload = registry.create(config.workload.name, config.workload.options, data_dir)
     # One rank a node makes the data; the others wait here, not at a lock in a file system.
     if world.local_rank == 0:
-        workload.prepare()
+        # A sweep made it before; by hand the first launch does.
+        with told_if_slow(_say, f"making the data of {config.workload.name} in {data_dir}"):
+            workload.prepare()
     engine.barrier()
     return workload
+
+
+def _say(text: str) -> None:
+    print(f"hvdscale: {text}", file=sys.stderr, flush=True)
 
 
 def _feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -> Callable[[], Any]:

@@ -230,8 +230,11 @@ def summary(record: RunRecord, folder: Path) -> list[str]:
     config, window = record.config, record.window
     assert window is not None  # an ok record has both
     assert record.backend is not None
-    how = [config.engine, record.backend.proven, record.backend.controller]
-    named = " / ".join(part for part in how if part)
+    named = config.engine
+    if record.backend.proven:
+        named += f", backend {record.backend.proven}"
+    if record.backend.controller:
+        named += f", {record.backend.controller} controller"
     placement = "+".join(map(str, record.resolved.placement))
     lines = [
         f"{config.workload.name} ({config.workload.framework}), {named}, "

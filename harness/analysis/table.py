@@ -13,6 +13,8 @@ from harness.stats import Interval
 _HEAD = ("N", "placement", "samples/s", "S", "E", "exposed sync", "transfer", "wait", "all-reduce")
 _NONE = "–"
 _CAUSE_CHARS = 160
+#: Beyond this half width the interval of a geometric mean is too lopsided for one "±".
+_LOPSIDED = 0.25
 
 
 def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool = False) -> str:
@@ -79,8 +81,11 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _rate(interval: Interval) -> str:
     half = interval.relative_half_width
-    spread = "" if half is None else f" ±{100 * half:.1f} %"
-    return f"{interval.estimate:,.0f}{spread}"
+    if half is None or interval.low is None or interval.high is None:
+        return f"{interval.estimate:,.0f}"
+    if half > _LOPSIDED:
+        return f"{interval.estimate:,.0f} [{interval.low:,.0f}, {interval.high:,.0f}]"
+    return f"{interval.estimate:,.0f} ±{100 * half:.1f} %"
 
 
 def _ratio(interval: Interval | None) -> str:

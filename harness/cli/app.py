@@ -90,7 +90,7 @@ def list_results(
     results: Annotated[Path, typer.Argument(metavar="RESULTS")] = RESULTS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """List sweeps and the state of their points; RESULTS is all results, or one sweep's folder."""
+    """List sweeps and their points; RESULTS is a folder of results, or one sweep's folder or name."""
     from harness.cli.listing import command_ls
 
     return command_ls(results, as_json)

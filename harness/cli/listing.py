@@ -13,6 +13,8 @@ from harness.errors import ConfigError, StoreError, did_you_mean
 if TYPE_CHECKING:
     from harness.runner.listing import SweepState
 
+RESULTS = Path("results")
+
 
 def command_ls(path: Path, as_json: bool) -> int:
     """Print the sweeps below ``path``, or the one that ``path`` is, with their points.
@@ -21,6 +23,8 @@ def command_ls(path: Path, as_json: bool) -> int:
     """
     from harness.runner.listing import list_sweep
 
+    if not path.exists() and (RESULTS / path / "sweep.json").is_file():
+        path = RESULTS / path  # a sweep's name, as `collect` and `plot` take it
     if (path / "sweep.json").is_file():
         found: list[SweepState | tuple[Path, StoreError]] = [list_sweep(path)]
     else:

@@ -18,8 +18,8 @@ def command_run(
     sweep = load_sweep(source, overrides)
     machine = detect_machine(slots)
     if dry_run:
-        for line in commands(sweep, machine, results):
-            print(line)
+        lines = list(commands(sweep, machine, results))
+        print("\n".join(lines) if lines else f"{sweep.name}: nothing is missing, nothing to start")
         return 0
     with reporter() as report:
         summary = run_sweep(sweep, machine, results, report=report)

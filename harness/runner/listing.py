@@ -53,7 +53,7 @@ class PointState:
     def summary(self) -> str:
         """Return the state in words."""
         parts = [f"{self.done} done" if self.asked is None else f"{self.done}/{self.asked} done"]
-        parts += [f"{self.failed_attempts} failed attempts"] if self.failed_attempts else []
+        parts += [_in_vain(self.failed_attempts)] if self.failed_attempts else []
         return ", ".join([*parts, *(["base"] if self.base else [])])
 
 
@@ -71,7 +71,7 @@ class SweepState:
         done = sum(point.done for point in self.points)
         asked = sum(point.asked or point.done for point in self.points)
         failed = sum(point.failed_attempts for point in self.points)
-        tail = f", {failed} failed attempts" if failed else ""
+        tail = f", {_in_vain(failed)}" if failed else ""
         return f"{len(self.points)} points, {done}/{asked} launches done{tail}"
 
     def text(self) -> str:
@@ -83,6 +83,11 @@ class SweepState:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
         return asdict(self)
+
+
+def _in_vain(attempts: int) -> str:
+    """Say how many attempts gave nothing: failures, and what a user interrupted."""
+    return f"{attempts} attempt{'' if attempts == 1 else 's'} without a measurement"
 
 
 def write_points(work: Work, store: Store, names: Mapping[str, str], blocks: int) -> None:

@@ -302,7 +302,7 @@ class TestLs:
         (tmp_path / "no-sweep").mkdir()
         assert cli.main(["ls", str(tmp_path)]) == 0
         out = capsys.readouterr().out
-        assert "hand: 2 points, 2/2 launches done, 1 failed attempts" in out
+        assert "hand: 2 points, 2/2 launches done, 1 attempt without a measurement" in out
         assert "stress_strain horovod/mpi 2 batch 75  2 done" in out
         assert "no-sweep" not in out
 

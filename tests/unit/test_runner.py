@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import clock
 from harness.config import Base, RunConfig, Sweep, run_id
 from harness.detect import Host, Machine
 from harness.errors import MissingDependencyError, StoreError, ValidationError
@@ -547,7 +548,7 @@ class TestData:
                 time.sleep(takes_s)
 
         monkeypatch.setattr(data.registry, "create", Slow)
-        monkeypatch.setattr(data, "NOTE_AFTER_S", 0.1 if takes_s else 60.0)
+        monkeypatch.setattr(clock, "NOTE_AFTER_S", 0.1 if takes_s else 60.0)
         data.prepare_data(points((75,)), Path("d"), stub_sweep.PlainReport(sys.stderr))
         said = capsys.readouterr().err.splitlines()
         assert said == ['making the data of stress_strain {"samples": 400} in d'] * lines

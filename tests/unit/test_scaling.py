@@ -109,8 +109,11 @@ def test_the_slope_of_placements_in_allocations_of_their_own_has_no_interval() -
     assert (slope.low, slope.method) == (None, "line through the means: no interval")
 
 
-def test_one_device_count_has_no_slope() -> None:
+def test_one_device_count_has_no_slope_and_two_have_no_fit() -> None:
     assert _by_label(_pair(4, (1.0, 1.0), (1.0, 1.0)))["mpi, batch 75"].slope is None
+    curves = _by_label(factories.records((1, 2), blocks=2))
+    assert curves["mpi, batch 75"].slope is None
+    assert len(curves["mpi, batch 75"].points) == 2
 
 
 def test_curves_are_told_apart_by_what_differs() -> None:

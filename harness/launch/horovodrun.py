@@ -23,7 +23,7 @@ def command(launch: Launch) -> Command:
     """Return ``horovodrun`` with the controller that was decided."""
     env = rank_environment(launch)
     # Its cache under the home folder would carry answers from one launch to the next.
-    argv = [_path(launch), "--disable-cache", "-np", str(launch.resolved.world_size)]
+    argv = [*_program(launch), "--disable-cache", "-np", str(launch.resolved.world_size)]
     argv += ["-H", launch.host_counts]
     if launch.resolved.controller == "gloo":
         return Command((*argv, "--gloo", *launch.rank_argv), env)
@@ -37,7 +37,7 @@ def command(launch: Launch) -> Command:
     return Command((*shell, *argv, *launch.rank_argv), env)
 
 
-def _path(launch: Launch) -> str:
-    if launch.python != launch.machine.python:  # another environment has another Horovod
-        return str(Path(launch.python).with_name("horovodrun"))
-    return launch.launcher_path("horovodrun")
+def _program(launch: Launch) -> tuple[str, ...]:
+    """Return ``horovodrun`` as ``hvdrun`` starts it, in the environment that the ranks are of."""
+    launch.launcher_path("horovodrun")  # its absence is told before anything starts
+    return (launch.python, "-P", "-m", "harness.launch.hvdrun")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,10 @@ def command_run(
     machine = detect_machine(slots)
     if dry_run:
         lines = list(commands(sweep, machine, results))
-        print("\n".join(lines) if lines else f"{sweep.name}: nothing is missing, nothing to start")
+        for line in lines:
+            print(line)
+        if not lines:  # not among the lines that a shell may be given
+            print(f"{sweep.name}: nothing is missing, nothing to start", file=sys.stderr)
         return 0
     with reporter() as report:
         summary = run_sweep(sweep, machine, results, report=report)

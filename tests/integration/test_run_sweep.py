@@ -118,7 +118,7 @@ def test_a_second_run_starts_nothing(results: Results) -> None:
 def test_the_config_beside_the_results_says_the_same_sweep(results: Results) -> None:
     kept = results.folder / "results" / "whole" / "sweep.yaml"
     out, _ = results.hvdscale("run", str(kept), "--slots", "2", "--dry-run")
-    assert out == ""
+    assert out == ""  # nothing missing
 
 
 def test_listed_collected_and_plotted(results: Results) -> None:

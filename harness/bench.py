@@ -9,22 +9,22 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness import affinity, provenance, ranks, watchdog
+from harness import affinity, instruments, provenance, ranks, raw, watchdog
 from harness.clock import told_if_slow, utc_now
 from harness.config.models import LearningRate, RunConfig
-from harness.engines.api import PHASES, Engine, Step, World
+from harness.engines.api import Engine, Step, World
 from harness.errors import HarnessError
-from harness.measure import allreduce, gate, phases, window
-from harness.record import STEP_COLUMNS, BackendProof, RunRecord, Window, WorkloadFacts
+from harness.feed.shard import Feed
+from harness.measure import allreduce, gate, steadiness, window
+from harness.record import BackendProof, RunRecord, Window, WorkloadFacts
 from harness.spec import Resolved, RunSpec
 from workloads import registry
 from workloads.api import Parts, Workload, WorkloadError, WorkloadInfo
@@ -39,18 +39,18 @@ class RankResult:
 
     window: window.RankWindow
     checksum: str
-    phases: NDArray[np.float64] | None
-    allreduce: NDArray[np.float64] | None
+    found: instruments.RankFound
     proof: BackendProof
     facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a launch measured, on rank 0: the parts of a record, and its raw steps."""
+    """What a launch measured, on rank 0: the parts of a record, its raw steps and series."""
 
     fields: Mapping[str, Any]
     steps: pa.Table
+    series: pa.Table | None = None
 
 
 def run_spec(path: Path) -> int:
@@ -103,6 +103,7 @@ def measure(
     engine: Engine,
     world: World,
     cores: tuple[int, ...],
+    timeline_file: Path | None = None,
 ) -> Measured | None:
     """Measure a point on all ranks; return the result on rank 0 and None on the others."""
     # The proof looks at what this first, short all-reduce has set up.
@@ -113,32 +114,41 @@ def measure(
     parts = workload.parts(config.workload.framework, config.seed)
     rate = learning_rate(config.learning_rate, workload.info, config.global_batch)
     step = engine.build(parts, rate)
-    next_batch = _feed(config, workload, engine, world)
-    warm = window.warm_up(step, next_batch, engine, config.measure)
-    steps = window.planned_steps(config.measure, warm.step_s)
-    timed = window.run_window(step, next_batch, engine, steps)
-    windows = engine.gather(timed)
-    checksums = engine.gather(step.checksum())
-    gate.check_window(
-        windows,
-        checksums,
-        gradient_bytes=step.gradient_bytes,
-        gradient_allreduce=step.gradient_allreduce,
-    )
+    job = instruments.Job(config, engine, world, step, _feed(config, workload, engine, world))
+    facts = _workload_facts(workload, parts, rate)
+    if config.measure.instruments == ("timeline",):
+        return _timeline(job, timeline_file, proofs, cores, facts)
+    with instruments.sampled(job) as sampler:
+        warm = window.warm_up(step, job.feed.next, engine, config.measure)
+        steps = window.planned_steps(config.measure, warm.step_s)
+        timed = window.run_window(step, job.feed.next, engine, steps)
+        checksum = _checked(job, timed)
+        found = instruments.run(job, timed, sampler)
     results = engine.gather(
         RankResult(
             window=timed,
-            checksum=checksums[world.rank],
-            phases=_phases(config, step, next_batch, engine, steps),
-            allreduce=_isolated(engine, world, step),
+            checksum=checksum,
+            found=found,
             proof=proofs[world.rank],
             facts=provenance.of_rank(cores, resolved.cores_per_rank),
         )
     )
     if world.rank != 0:
         return None
-    facts = _workload_facts(workload, parts, rate)
-    return _summarise(config, step, warm, results, facts, engine.versions())
+    return _summarise(job, warm, results, facts, engine.versions())
+
+
+def _checked(job: instruments.Job, timed: window.RankWindow) -> str:
+    """Let a record count only if it is right; return the checksum that all ranks have."""
+    windows = job.engine.gather(timed)
+    checksums = job.engine.gather(job.step.checksum())
+    gate.check_window(
+        windows,
+        checksums,
+        gradient_bytes=job.step.gradient_bytes,
+        gradient_allreduce=job.step.gradient_allreduce,
+    )
+    return str(checksums[job.world.rank])
 
 
 def learning_rate(wanted: LearningRate, info: WorkloadInfo, global_batch: int) -> float:
@@ -164,26 +174,12 @@ def _say(text: str) -> None:
     print(f"hvdscale: {text}", file=sys.stderr, flush=True)
 
 
-def _feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -> Callable[[], Any]:
+def _feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -> Feed:
     from harness.feed.shard import Shard
 
     samples = workload.train()
     shard = Shard(len(samples), config.rank_batch, world.rank, world.size, config.seed)
-    return engine.feed(config.data, samples, shard).next
-
-
-def _phases(
-    config: RunConfig, step: Step, next_batch: Callable[[], Any], engine: Engine, steps: int
-) -> NDArray[np.float64] | None:
-    if "phases" not in config.measure.instruments:
-        return None
-    return phases.run_marked(step, next_batch, engine, phases.marked_steps(steps))
-
-
-def _isolated(engine: Engine, world: World, step: Step) -> NDArray[np.float64] | None:
-    if not step.gradient_allreduce:
-        return None
-    return allreduce.run_isolated(engine, world, step.wire_bytes)
+    return engine.feed(config.data, samples, shard)
 
 
 def _workload_facts(workload: Workload, parts: Parts, rate: float) -> WorkloadFacts:
@@ -197,31 +193,29 @@ def _workload_facts(workload: Workload, parts: Parts, rate: float) -> WorkloadFa
 
 
 def _summarise(
-    config: RunConfig,
-    step: Step,
+    job: instruments.Job,
     warm: window.WarmUp,
     results: list[RankResult],
     facts: WorkloadFacts,
     versions: Mapping[str, str],
 ) -> Measured:
-    summary = _window_summary(config, step, warm, results)
-    marked = [r.phases for r in results if r.phases is not None]
-    isolated = [r.allreduce for r in results if r.allreduce is not None]
+    summary = _window_summary(job.config, job.step, warm, results)
+    found = [result.found for result in results]
+    series = instruments.series(found)
     fields = {
         "workload": facts,
         "backend": results[0].proof,
         "window": summary,
-        "phases": phases.summarise(
-            marked,
-            window_step_s=summary.wall_s / summary.steps,
-            synchronised=step.gradient_allreduce,
-        )
-        if marked
-        else None,
-        "allreduce": allreduce.summarise(isolated, step.wire_bytes) if isolated else None,
+        **instruments.summarise(job, found, summary, series),
         "provenance": provenance.collect([r.facts for r in results], versions),
     }
-    return Measured(fields, _step_table(results, step.gradient_allreduce))
+    plain = {
+        "none": [result.window.step_s for result in results],
+        "allreduce": [one.allreduce for one in found],
+    }
+    marked = [one.marked.columns for one in found if one.marked is not None]
+    steps = raw.step_table(plain, marked, synchronised=job.step.gradient_allreduce)
+    return Measured(fields, steps, series)
 
 
 def _window_summary(
@@ -247,73 +241,8 @@ def _window_summary(
         parameter_checksum=results[0].checksum,
         gradient_allreduce=step.gradient_allreduce,
         bytes_reduced=windows[0].reduced_bytes,
+        steadiness=steadiness.judge([w.step_s for w in windows]),
     )
-
-
-def _step_table(results: list[RankResult], synchronised: bool) -> pa.Table:
-    """Return the raw steps of all ranks, ``STEP_COLUMNS``; null where not measured."""
-    import pyarrow as pa
-
-    tables = []
-    for rank, result in enumerate(results):
-        tables.append(_rows("none", rank, {"step_s": result.window.step_s}))
-        if result.allreduce is not None:
-            tables.append(_rows("allreduce", rank, {"step_s": result.allreduce}))
-    marked = [r.phases for r in results if r.phases is not None]
-    for rank, columns in enumerate(_phase_columns(marked, synchronised)):
-        tables.append(_rows("phases", rank, columns))
-    return pa.concat_tables(tables)
-
-
-def _phase_columns(
-    marked: list[NDArray[np.float64]], synchronised: bool
-) -> list[dict[str, NDArray[np.float64]]]:
-    ranks_columns = [dict(zip(("step_s", *PHASES), each.T, strict=True)) for each in marked]
-    if not ranks_columns:
-        return []
-    exposed = np.stack([columns["exposed_sync_s"] for columns in ranks_columns])
-    transfer_s, wait_s = phases.split_sync(exposed)
-    for rank, columns in enumerate(ranks_columns):
-        if synchronised:  # NaN where the engine cannot mark it, and null in the file
-            columns |= {"transfer_s": transfer_s, "wait_s": wait_s[rank]}
-        else:
-            del columns["exposed_sync_s"]
-    return ranks_columns
-
-
-def _rows(instrument: str, rank: int, columns: Mapping[str, NDArray[np.float64]]) -> pa.Table:
-    import pyarrow as pa
-
-    count = len(columns["step_s"])
-    arrays = {
-        "instrument": _repeated(instrument, count),
-        "rank": _column(np.full(count, rank, dtype=np.int32), pa.int32()),
-        "step": _column(np.arange(count, dtype=np.int32), pa.int32()),
-    }
-    for name in STEP_COLUMNS[3:]:
-        values = columns.get(name)
-        absent = values is None or bool(np.isnan(values).all())
-        arrays[name] = pa.nulls(count, pa.float64()) if absent else _column(values, pa.float64())
-    return pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
-
-
-def _repeated(text: str, count: int) -> pa.Array:
-    import pyarrow as pa
-
-    offsets = np.arange(count + 1, dtype=np.int32) * len(text.encode())
-    data = pa.py_buffer(text.encode() * count)
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), data)
-
-
-def _column(values: Any, kind: pa.DataType) -> pa.Array:
-    """Return a numpy array as a column.
-
-    By its buffer: ``pyarrow.array`` imports pandas to see whether it was given one of its own, and
-    that is a second more for every launch.
-    """
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.copy())])
 
 
 def _write(spec: RunSpec, started_at: str, measured: Measured) -> None:
@@ -332,7 +261,7 @@ def _write(spec: RunSpec, started_at: str, measured: Measured) -> None:
         argv=spec.argv,
         **measured.fields,
     )
-    Store.open(spec.results).commit(record, measured.steps)
+    Store.open(spec.results).commit(record, measured.steps, measured.series)
 
 
 def _redirect_output(path: Path) -> None:

@@ -15,10 +15,11 @@ from pydantic import Field
 from harness.config.models import Frozen, RunConfig
 from harness.spec import BlockRef, Resolved
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Status = Literal["ok", "failed", "timeout", "stalled", "preempted", "cancelled"]
-Kind = Literal["bench", "train", "allreduce"]
+#: What a launch is for: only ``bench`` has a window, and is a source of speedup.
+Kind = Literal["bench", "train", "allreduce", "timeline"]
 
 #: Columns of the Parquet file of raw steps, one row a rank and step (or all-reduce).
 STEP_COLUMNS = (
@@ -55,6 +56,17 @@ class BackendProof(Frozen):
     evidence: dict[str, str]
 
 
+class Steadiness(Frozen):
+    """Whether the window's pace was one pace, and what stands out of it; of the slowest rank."""
+
+    segments: int  # parts of the window that are compared, each of many steps
+    change: float | None  # of a step's time from the window's start to its end, relative
+    p_value: float | None  # that no trend gives as much; None where there are too few segments
+    drifting: bool
+    outliers: int  # steps of any rank, see measure/steadiness.py
+    outlier_time_share: float  # of all ranks' time that outliers took beyond a median step
+
+
 class Window(Frozen):
     """The timed steps: uninstrumented, the source of throughput."""
 
@@ -72,6 +84,7 @@ class Window(Frozen):
     parameter_checksum: str  # equal on all ranks, or there is no record
     gradient_allreduce: bool  # False where one rank trains alone, also under Horovod at size 1
     bytes_reduced: int  # by one rank over the window
+    steadiness: Steadiness | None = None
 
 
 class Phases(Frozen):
@@ -79,6 +92,7 @@ class Phases(Frozen):
 
     steps: int
     step_s: float
+    sum_s: float | None  # of the phases: their difference from the window's step is not hidden
     data_s: float | None  # None where the engine cannot mark its ends
     forward_s: float | None
     backward_s: float | None
@@ -86,7 +100,82 @@ class Phases(Frozen):
     transfer_s: float | None
     wait_s: float | None
     update_s: float | None
-    overhead: float  # instrumented step / window step − 1, of this launch
+
+
+class Ablation(Frozen):
+    """Steps with and without the all-reduce, in ABBA blocks after the window."""
+
+    block_steps: int  # timed steps of one block; the first ones after a switch are not timed
+    with_s: tuple[float, ...]  # a step of each block, the longest rank's mean
+    without_s: tuple[float, ...]
+    difference_s: float  # mean of (with − without) over the pairs
+    exposed_sync_s: float | None  # of the phases of this launch
+    interference_s: float | None  # difference − exposed: what communication costs besides waiting
+
+
+class ClockCheck(Frozen):
+    """Wait from the ranks' arrival times on one clock, to check the wait that needs no clock."""
+
+    method: str
+    offsets_s: tuple[float, ...]  # of each rank's clock from rank 0's, in the middle of the block
+    error_s: float  # the largest: half of the least round trip; 0 inside a host
+    drift: float  # the largest change of an offset, seconds a second
+    skew_s: float  # mean over steps of last arrival − first arrival
+    wait_s: float  # mean over ranks and steps of last arrival − own arrival
+    resolved: bool  # False: the skew is below the error
+
+
+class Timeline(Frozen):
+    """A bounded number of steps in Horovod's own account (rank 0's); means a step."""
+
+    steps: int
+    negotiation_s: float | None  # of all tensors, from the first request to the last rank's
+    queue_s: float | None
+    copy_in_s: float | None  # into the fusion buffer
+    allreduce_s: float | None
+    copy_out_s: float | None
+    cycles: float | None
+    tensors: float
+    allreduces: float  # fused operations
+    tensors_fused: float  # in one operation
+    file: str  # in the launch's log folder
+
+
+class DeviceTelemetry(Frozen):
+    """One device over the window. What the device does not tell is None."""
+
+    index: int
+    uuid: str
+    name: str
+    samples: int
+    utilisation_mean: float | None  # 0..1, NVML's: share of time in which any kernel ran
+    sm_activity_mean: float | None  # 0..1
+    memory_used_max_bytes: int | None
+    power_mean_w: float | None
+    energy_j: float | None
+    energy_per_sample_j: float | None
+    sm_clock_mean_mhz: float | None
+    throttle_reasons: tuple[str, ...]
+
+
+class NodeTelemetry(Frozen):
+    """One node over the window."""
+
+    host: str
+    samples: int
+    interval_s: float
+    cpu_utilisation_mean: float  # 0..1 of the node's cores
+    rank_cpu_mean: tuple[float, ...]  # cores busy for each rank of the node
+    rank_rss_max_bytes: tuple[int, ...]
+    devices: tuple[DeviceTelemetry, ...] = ()
+
+
+class Telemetry(Frozen):
+    """What the nodes did during the window, by a sampler beside the ranks."""
+
+    nodes: tuple[NodeTelemetry, ...]
+    power_mean_w: float | None  # of all devices
+    energy_per_sample_j: float | None  # of all devices
 
 
 class AllReduce(Frozen):
@@ -128,13 +217,19 @@ class RunRecord(Frozen):
     backend: BackendProof | None = None
     window: Window | None = None
     phases: Phases | None = None
+    ablation: Ablation | None = None
+    clocks: ClockCheck | None = None
+    timeline: Timeline | None = None
     allreduce: AllReduce | None = None
+    telemetry: Telemetry | None = None
+    #: By instrument: a step with it / a step without it in this launch − 1.
+    overheads: dict[str, float] = Field(default_factory=dict)
     provenance: dict[str, Any] = Field(default_factory=dict)
-    telemetry: dict[str, Any] | None = None
     slurm: dict[str, Any] | None = None
     evaluations: tuple[dict[str, Any], ...] | None = None
     error: RunError | None = None
     steps_sha256: str | None = None  # of the Parquet file
+    series_sha256: str | None = None  # of the Parquet file of telemetry
     sha256: str = ""  # of this record, with this field empty
 
     def sealed(self) -> RunRecord:

@@ -40,6 +40,8 @@ class BlockRef(Frozen):
     allocation: str  # "local:HOST" or "slurm:JOBID"; blocks pair inside one allocation only
     order: int = 0  # position in the shuffled order of the block
     is_base: bool = False
+    # Added because an interval was too wide: the number of blocks then depends on what was seen.
+    sequential: bool = False
 
 
 class RunSpec(Frozen):

@@ -60,6 +60,10 @@ MAX_STEPS = 10**7
 MAX_BLOCKS = 10**4
 
 
+#: ``timeline`` is a launch of its own; the others follow the window of the same launch.
+Instrument = Literal["phases", "ablation", "clocks", "telemetry", "timeline"]
+
+
 class Frozen(BaseModel):
     """Base of all config and record types: immutable, unknown keys refused, no NaN or infinity."""
 
@@ -129,7 +133,8 @@ class Measure(Frozen):
     warmup_steps: Annotated[Natural, _at_most(MAX_STEPS)] = 20
     window_s: Annotated[Positive, _at_most(1e6)] = 5.0
     min_steps: Annotated[Count, _at_most(MAX_STEPS)] = 50
-    instruments: Annotated[tuple[Literal["phases"], ...], AfterValidator(_once)] = ("phases",)
+    instruments: Annotated[tuple[Instrument, ...], AfterValidator(_once)] = ("phases",)
+    timeline_steps: Annotated[Count, _at_most(10**4)] = 20
 
 
 class SweepMeasure(Measure):

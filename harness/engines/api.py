@@ -11,12 +11,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.config.models import RunConfig
+from harness.errors import LaunchError
 from harness.feed.shard import Feed, Shard
 from harness.record import BackendProof
 from harness.spec import Resolved
@@ -74,10 +76,22 @@ class Step(ABC):
 
     @abstractmethod
     def take_marks(self) -> NDArray[np.float64]:
-        """Return and forget the marks: (steps, len(BOUNDARIES)) seconds on one clock of this rank.
+        """Return and forget the marks: (steps, len(BOUNDARIES)) seconds of this host's clock.
 
-        A boundary that this engine cannot mark is NaN, and so are the phases on both sides of it:
-        absent in the record, never zero.
+        The clock is ``time.perf_counter`` of the host, which all its processes share; marks that
+        were taken on a device are mapped to it. A boundary that this engine cannot mark is NaN, and
+        so are the phases on both sides of it: absent in the record, never zero.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Any:
+        """Return copies of what training changes: weights, buffers, optimiser, random state."""
+
+    @abstractmethod
+    def restore(self, snapshot: Any) -> None:
+        """Put back what ``snapshot`` returned: training goes on from there, bit for bit.
+
+        The position in the data is the feed's (``Feed.shard.step``), and put back by the caller.
         """
 
     @abstractmethod
@@ -106,6 +120,8 @@ class Engine(ABC):
 
     name: str
     framework: str
+    #: What can be measured of its steps, beside the window.
+    instruments: frozenset[str]
 
     def __init__(self, config: RunConfig, resolved: Resolved) -> None:
         self.config = config
@@ -150,6 +166,18 @@ class Engine(ABC):
     @abstractmethod
     def proof(self) -> BackendProof:
         """Say what moves the gradient bytes, with evidence; ``proven`` is None if it is unknown."""
+
+    def start_timeline(self, path: Path) -> None:
+        """Begin the engine's own account of what it does, rank 0's, in ``path``."""
+        raise LaunchError(f"engine {self.name} writes no timeline")
+
+    def stop_timeline(self) -> None:
+        """End the account; the file is as complete as it will be."""
+        raise LaunchError(f"engine {self.name} writes no timeline")
+
+    @abstractmethod
+    def device_uuid(self) -> str | None:
+        """Return the UUID of this rank's physical GPU as NVML writes it; None on a CPU."""
 
     @abstractmethod
     def versions(self) -> Mapping[str, str]:

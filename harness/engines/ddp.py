@@ -92,6 +92,7 @@ class Ddp(TorchEngine):
     """Joins the ranks through torch.distributed."""
 
     name = "ddp"
+    instruments = frozenset({"phases", "ablation", "clocks", "telemetry"})
 
     @override
     def start(self) -> World:

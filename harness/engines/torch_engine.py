@@ -63,6 +63,13 @@ class TorchEngine(Engine):
         return host
 
     @override
+    def device_uuid(self) -> str | None:
+        if self.device.type != "cuda":
+            return None
+        # NVML writes "GPU-" before what torch has: an index would be that of the visible devices.
+        return f"GPU-{torch.cuda.get_device_properties(self.device).uuid}"
+
+    @override
     def versions(self) -> Mapping[str, str]:
         found = {"torch": str(torch.__version__), "torch_cuda": str(torch.version.cuda or "")}
         if self.resolved.device == "cuda":

@@ -23,6 +23,17 @@ def nothing() -> None:
     """The mark of a step that is not marked."""
 
 
+def _copied(value: Any) -> Any:
+    """Return a state with every tensor in it copied, on the device that it is on."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(inner) for inner in value)
+    return value
+
+
 class TorchStep(Step):
     """One eager step. Engines differ in ``_backward``, ``_synchronise`` and ``_update``.
 
@@ -38,6 +49,8 @@ class TorchStep(Step):
         self.gradient_bytes = parts.gradient_bytes
         self.wire_bytes = parts.gradient_bytes
         self.optimiser = optimiser
+        self._plain = parts.model  # without what an engine wraps around it
+        self._plain_optimiser = optimiser
         self._parameters = dict(parts.model.named_parameters())
         self._model = torch.compile(model) if execution.compile else model
         self._loss = parts.loss
@@ -59,6 +72,26 @@ class TorchStep(Step):
     @override
     def take_marks(self) -> NDArray[np.float64]:
         return self._clock.take()
+
+    @override
+    def snapshot(self) -> Any:
+        device = self.device if self.device.type == "cuda" else None
+        return {
+            "model": _copied(self._plain.state_dict()),
+            "optimiser": _copied(self._plain_optimiser.state_dict()),
+            "random": torch.get_rng_state(),
+            "device_random": torch.cuda.get_rng_state(device) if device else None,
+        }
+
+    @override
+    def restore(self, snapshot: Any) -> None:
+        self._plain.load_state_dict(snapshot["model"])
+        # A copy: the optimiser would go on in the very tensors it is given.
+        self._plain_optimiser.load_state_dict(_copied(snapshot["optimiser"]))
+        self.optimiser.zero_grad()
+        torch.set_rng_state(snapshot["random"])
+        if snapshot["device_random"] is not None:
+            torch.cuda.set_rng_state(snapshot["device_random"], self.device)
 
     @override
     def reduced(self) -> Reduced:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engines.api import PHASES, Engine, Step
+from harness.engines.api import BOUNDARIES, PHASES, Engine, Step
 from harness.record import Phases
 
 #: Fewer marked steps than this say little; more than half a window's would take too long.
 MIN_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Marked:
+    """One rank's marked steps."""
+
+    columns: NDArray[np.float64]  # (steps, 1 + len(PHASES)) seconds: the whole step, then PHASES
+    ready_s: NDArray[np.float64]  # (steps,) last local gradient ready, on this host's clock
 
 
 def marked_steps(window_steps: int) -> int:
@@ -22,8 +31,8 @@ def marked_steps(window_steps: int) -> int:
 
 def run_marked(
     step: Step, next_batch: Callable[[], Any], engine: Engine, steps: int
-) -> NDArray[np.float64]:
-    """Return this rank's phases, (steps, 1 + len(PHASES)) seconds: the whole step, then PHASES.
+) -> Marked:
+    """Return this rank's phases.
 
     The whole step is the time from one step's start to the next one's, so that what lies between
     steps is in it; the last step of the block ends with its own update.
@@ -36,7 +45,8 @@ def run_marked(
     marks = step.take_marks()
     phases = np.diff(marks, axis=1)
     starts = np.append(marks[1:, 0], marks[-1, -1])
-    return np.column_stack([starts - marks[:, 0], phases])
+    columns = np.column_stack([starts - marks[:, 0], phases])
+    return Marked(columns, marks[:, BOUNDARIES.index("backward")])
 
 
 def split_sync(exposed_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -49,10 +59,11 @@ def split_sync(exposed_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
     return transfer_s, exposed_s - transfer_s
 
 
-def summarise(
-    ranks: Sequence[NDArray[np.float64]], *, window_step_s: float, synchronised: bool
-) -> Phases:
-    """Return means over ranks and steps; ``window_step_s`` is the window's mean step."""
+def summarise(ranks: Sequence[NDArray[np.float64]], *, synchronised: bool) -> Phases:
+    """Return means over ranks and steps.
+
+    ``sum_s`` is what the phases account for; the rest of a step lies between two steps.
+    """
     stacked = np.stack(ranks)  # (ranks, steps, 1 + phases)
     step_s = float(stacked[:, :, 0].mean())
     means = dict(zip(PHASES, stacked[:, :, 1:].mean(axis=(0, 1)).tolist(), strict=True))
@@ -63,6 +74,7 @@ def summarise(
     return Phases(
         steps=stacked.shape[1],
         step_s=step_s,
+        sum_s=_or_none(sum(means.values())),
         data_s=_or_none(means["data_s"]),
         forward_s=_or_none(means["forward_s"]),
         backward_s=_or_none(means["backward_s"]),
@@ -70,7 +82,6 @@ def summarise(
         transfer_s=_or_none(transfer_s.mean()),
         wait_s=_or_none(wait_s.mean()),
         update_s=_or_none(means["update_s"]),
-        overhead=step_s / window_step_s - 1.0,
     )
 
 

@@ -1,0 +1,93 @@
+"""The raw steps of a launch as one table: every rank, every instrument, nothing averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.engines.api import PHASES
+from harness.measure import phases
+from harness.record import STEP_COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Seconds = NDArray[np.float64]
+
+
+def step_table(
+    plain: Mapping[str, Sequence[Seconds | None]],
+    marked: Sequence[Seconds],
+    *,
+    synchronised: bool,
+) -> pa.Table:
+    """Return ``STEP_COLUMNS`` of all ranks; null where not measured.
+
+    ``plain`` maps an instrument to each rank's (steps,) seconds, None where a rank has none;
+    ``marked`` is each rank's ``Marked.columns``.
+    """
+    import pyarrow as pa
+
+    tables = [
+        _rows(instrument, rank, {"step_s": seconds})
+        for instrument, ranks in plain.items()
+        for rank, seconds in enumerate(ranks)
+        if seconds is not None
+    ]
+    for rank, columns in enumerate(_phase_columns(marked, synchronised)):
+        tables.append(_rows("phases", rank, columns))
+    return pa.concat_tables(tables)
+
+
+def _phase_columns(
+    marked: Sequence[Seconds], synchronised: bool
+) -> list[dict[str, Seconds]]:
+    ranks_columns = [dict(zip(("step_s", *PHASES), each.T, strict=True)) for each in marked]
+    if not ranks_columns:
+        return []
+    exposed = np.stack([columns["exposed_sync_s"] for columns in ranks_columns])
+    transfer_s, wait_s = phases.split_sync(exposed)
+    for rank, columns in enumerate(ranks_columns):
+        if synchronised:  # NaN where the engine cannot mark it, and null in the file
+            columns |= {"transfer_s": transfer_s, "wait_s": wait_s[rank]}
+        else:
+            del columns["exposed_sync_s"]
+    return ranks_columns
+
+
+def _rows(instrument: str, rank: int, columns: Mapping[str, Seconds]) -> pa.Table:
+    import pyarrow as pa
+
+    count = len(columns["step_s"])
+    arrays = {
+        "instrument": _repeated(instrument, count),
+        "rank": _column(np.full(count, rank, dtype=np.int32), pa.int32()),
+        "step": _column(np.arange(count, dtype=np.int32), pa.int32()),
+    }
+    for name in STEP_COLUMNS[3:]:
+        values = columns.get(name)
+        absent = values is None or bool(np.isnan(values).all())
+        arrays[name] = pa.nulls(count, pa.float64()) if absent else _column(values, pa.float64())
+    return pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    import pyarrow as pa
+
+    offsets = np.arange(count + 1, dtype=np.int32) * len(text.encode())
+    data = pa.py_buffer(text.encode() * count)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), data)
+
+
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    """Return a numpy array as a column.
+
+    By its buffer: ``pyarrow.array`` imports pandas to see whether it was given one of its own, and
+    that is a second more for every launch.
+    """
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.copy())])

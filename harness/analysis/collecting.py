@@ -97,9 +97,14 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def load(sweep_dir: Path | str) -> pd.DataFrame:
     """Collect a sweep's records and return the table."""
+    return to_pandas(load_arrow(sweep_dir))
+
+
+def load_arrow(sweep_dir: Path | str) -> pa.Table:
+    """Collect a sweep's records and return the table without pandas, which takes time to load."""
     import pyarrow.parquet as pq
 
-    return to_pandas(pq.read_table(collect(sweep_dir)))
+    return pq.read_table(collect(sweep_dir))
 
 
 def _sources(store: Store) -> list[Source]:

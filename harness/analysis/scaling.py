@@ -33,6 +33,7 @@ from harness.stats import (
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 Row = dict[str, Any]
 RATE = "throughput_samples_per_s"
@@ -114,9 +115,11 @@ class Failure:
 
 
 def curves(
-    table: pd.DataFrame, *, base: str | None = None, level: float = LEVEL, mixed: bool = False
+    table: pd.DataFrame | pa.Table, *, base: str | None = None, level: float = LEVEL, mixed: bool = False
 ) -> tuple[Curve, ...]:
     """Return the curves of a table made by ``collect`` or ``frame``, in a stable order.
+
+    The table may be in pandas, or in Arrow as it lies on disk (a second less for the command line).
 
     ``base`` names what speedup divides by (``horovod@1``); None takes what the records were
     measured with, or ``none@1`` where none is marked. Failed launches are in no curve: see
@@ -139,7 +142,7 @@ def curves(
     return tuple(sorted(made, key=_order))
 
 
-def failures(table: pd.DataFrame) -> tuple[Failure, ...]:
+def failures(table: pd.DataFrame | pa.Table) -> tuple[Failure, ...]:
     """Return the launches that gave no measurement, in the order of their files."""
     rows = _rows(table)
     done = {row["run_id"] for row in rows if row["status"] == "ok"}
@@ -316,23 +319,33 @@ def _marked_base(rows: Iterable[Row]) -> BaseName:
     return marked.pop() if marked else DEFAULT_BASE
 
 
-def _good(table: pd.DataFrame) -> list[Row]:
+def _good(table: pd.DataFrame | pa.Table) -> list[Row]:
     return [row for row in _rows(table) if row["status"] == "ok" and row["epoch_s"] is not None]
 
 
-def _rows(table: pd.DataFrame) -> list[Row]:
+def _rows(table: pd.DataFrame | pa.Table) -> list[Row]:
     """Return the rows with None for what is missing, in an order that is always the same.
 
     Column by column: pandas' own way to rows takes four times as long.
     """
-    names = [str(name) for name in table.columns]
-    plain = [
-        column.astype(object).where(column.notna(), None).tolist() for _, column in table.items()
-    ]
-    rows = [dict(zip(names, values, strict=True)) for values in zip(*plain, strict=True)]
+    columns = _arrow_columns(table) if hasattr(table, "to_pydict") else _pandas_columns(table)
+    values = zip(*columns.values(), strict=True)
+    rows = [dict(zip(columns, row, strict=True)) for row in values]
     return sorted(
         rows, key=lambda row: (row["run_id"], row["allocation"] or "", row["attempt"] or 0)
     )
+
+
+def _arrow_columns(table: pa.Table) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = table.to_pydict()
+    return columns
+
+
+def _pandas_columns(table: pd.DataFrame) -> dict[str, list[Any]]:
+    return {
+        str(name): column.astype(object).where(column.notna(), None).tolist()
+        for name, column in table.items()
+    }
 
 
 def _block(row: Row) -> BlockKey:

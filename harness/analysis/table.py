@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.analysis.collecting import load
+from harness.analysis.collecting import load_arrow
 from harness.analysis.facets import Facet, facets, is_base_point
 from harness.analysis.scaling import Curve, Failure, Point, curves, failures
 from harness.stats import Interval
@@ -23,7 +23,7 @@ def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool 
     S and E with their intervals against the named base; exposed sync, transfer and wait a step;
     all-reduce is the gradient's bytes reduced with nothing else running. Errors as of ``curves``.
     """
-    table = load(sweep_dir)
+    table = load_arrow(sweep_dir)
     found = curves(table, base=base, mixed=mixed)
     parts = ["\n".join(_facet(facet)) for facet in facets(found)]
     if not parts:

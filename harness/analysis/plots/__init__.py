@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.analysis.collecting import load
+from harness.analysis.collecting import load_arrow
 from harness.analysis.facets import Facet, facets
 from harness.analysis.scaling import Failure, curves, failures
 from harness.errors import AnalysisError, MissingDependencyError, did_you_mean
@@ -47,7 +47,7 @@ def plot_all(
     AnalysisError where there is nothing to draw, and as of ``scaling.curves``.
     """
     _check(formats)
-    table = load(sweep_dir)
+    table = load_arrow(sweep_dir)
     failed = failures(table)
     found = facets(curves(table, base=base, mixed=mixed))
     if not found:

@@ -19,6 +19,7 @@ import numpy as np
 
 from harness import affinity, instruments, provenance, ranks, raw, watchdog
 from harness.clock import told_if_slow, utc_now
+from harness.config.instruments import is_timeline
 from harness.config.models import LearningRate, RunConfig
 from harness.engines.api import Engine, Step, World
 from harness.errors import HarnessError
@@ -31,6 +32,9 @@ from workloads.api import Parts, Workload, WorkloadError, WorkloadInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+TIMELINE = "timeline.json"
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Measured:
     """What a launch measured, on rank 0: the parts of a record, its raw steps and series."""
 
     fields: Mapping[str, Any]
-    steps: pa.Table
+    steps: pa.Table | None
     series: pa.Table | None = None
 
 
@@ -64,7 +68,15 @@ def run_spec(path: Path) -> int:
         cores = affinity.bind(spec.resolved, place.local_rank if place else 0)
         started_at = utc_now()
         with joined(spec.config, spec.resolved) as (engine, world):
-            measured = measure(spec.config, spec.resolved, spec.data_dir, engine, world, cores)
+            measured = measure(
+                spec.config,
+                spec.resolved,
+                spec.data_dir,
+                engine,
+                world,
+                cores,
+                spec.log_dir / TIMELINE,
+            )
             if measured is not None:
                 _write(spec, started_at, measured)
             engine.barrier()
@@ -103,9 +115,12 @@ def measure(
     engine: Engine,
     world: World,
     cores: tuple[int, ...],
-    timeline_file: Path | None = None,
+    timeline_file: Path,
 ) -> Measured | None:
-    """Measure a point on all ranks; return the result on rank 0 and None on the others."""
+    """Measure a point on all ranks; return the result on rank 0 and None on the others.
+
+    ``timeline_file`` is written by rank 0 of a launch that is there for its timeline.
+    """
     # The proof looks at what this first, short all-reduce has set up.
     allreduce.check_sum(engine, world)
     proofs = engine.gather(engine.proof())
@@ -116,8 +131,8 @@ def measure(
     step = engine.build(parts, rate)
     job = instruments.Job(config, engine, world, step, _feed(config, workload, engine, world))
     facts = _workload_facts(workload, parts, rate)
-    if config.measure.instruments == ("timeline",):
-        return _timeline(job, timeline_file, proofs, cores, facts)
+    if is_timeline(config):
+        return _timeline(job, timeline_file, proofs[world.rank], cores, facts)
     with instruments.sampled(job) as sampler:
         warm = window.warm_up(step, job.feed.next, engine, config.measure)
         steps = window.planned_steps(config.measure, warm.step_s)
@@ -136,6 +151,35 @@ def measure(
     if world.rank != 0:
         return None
     return _summarise(job, warm, results, facts, engine.versions())
+
+
+def _timeline(
+    job: instruments.Job,
+    file: Path,
+    proof: BackendProof,
+    cores: tuple[int, ...],
+    facts: WorkloadFacts,
+) -> Measured | None:
+    """Keep the engine's own account of some steps; no window, so no source of speedup."""
+    from harness.measure import timeline
+
+    wanted = job.config.measure.timeline_steps
+    mine = timeline.run_timeline(job.step, job.feed, job.engine, job.world, wanted, file)
+    gate.check_checksums(job.engine.gather(job.step.checksum()))
+    of_rank = provenance.of_rank(cores, job.engine.resolved.cores_per_rank)
+    ranks_found = job.engine.gather((mine, of_rank))
+    if job.world.rank != 0:
+        return None
+    found, overhead = timeline.summarise([one for one, _ in ranks_found], file, wanted)
+    fields = {
+        "kind": "timeline",
+        "workload": facts,
+        "backend": proof,
+        "timeline": found,
+        "overheads": {"timeline": overhead},
+        "provenance": provenance.collect([one for _, one in ranks_found], job.engine.versions()),
+    }
+    return Measured(fields, None)
 
 
 def _checked(job: instruments.Job, timed: window.RankWindow) -> str:

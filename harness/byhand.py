@@ -19,6 +19,7 @@ from typing import Any
 from harness import affinity, bench, tuning
 from harness.clock import utc_now
 from harness.config import Placement, RunConfig, apply_overrides, run_id
+from harness.config.instruments import is_timeline
 from harness.config.load import validated
 from harness.detect import MODULES, Host, Machine, detect_gpus, usable_cores
 from harness.engines.api import Engine
@@ -26,6 +27,7 @@ from harness.errors import ConfigError, HarnessError, StoreError
 from harness.ranks import RankPlace, find_place
 from harness.record import RunRecord
 from harness.spec import BlockRef, Resolved
+from harness.store.files import named_errors
 
 SWEEP = "bench"
 WHERE = "bench"
@@ -62,7 +64,8 @@ def by_hand(
     started_at = utc_now()
     with bench.joined(config, resolved) as (engine, world):
         config, resolved = _as_placed(config, resolved, engine)
-        measured = bench.measure(config, resolved, data_dir, engine, world, cores)
+        timeline = _timeline_file(results) if is_timeline(config) and world.rank == 0 else Path()
+        measured = bench.measure(config, resolved, data_dir, engine, world, cores, timeline)
         if measured is not None:
             record = _write(config, resolved, results, started_at, measured)
             print("\n".join(summary(record, results / SWEEP)), flush=True)
@@ -180,6 +183,14 @@ def _as_placed(config: RunConfig, resolved: Resolved, engine: Engine) -> tuple[R
     return placed, resolved.model_copy(update={"placement": devices, "hosts": hosts})
 
 
+def _timeline_file(results: Path) -> Path:
+    """Return where the timeline of this launch goes: a run has no id before it is measured."""
+    folder = results / SWEEP / "timelines"
+    with named_errors(folder, "written"):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.json"
+
+
 def _write(
     config: RunConfig,
     resolved: Resolved,
@@ -211,7 +222,7 @@ def _write(
             **measured.fields,
         )
         try:
-            return store.commit(record, measured.steps)
+            return store.commit(record, measured.steps, measured.series)
         except StoreError:
             # Another launch took this repeat in the meantime; any other trouble shows again.
             if identity not in store.done_ids():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.config.expand import expand
 from harness.config.identity import point_id
+from harness.config.instruments import OFFERED, is_timeline, lacking
 from harness.config.models import RunConfig, Sweep
 from harness.config.placement import Placement
 from harness.detect import Machine
@@ -34,6 +35,7 @@ class Plan:
     """
 
     launches: tuple[RunConfig, ...]  # the distinct bases and points: what one block launches
+    timelines: tuple[RunConfig, ...]  # launches of their own, once: no part of a block's pairs
     points: tuple[RunConfig, ...]
     bases: tuple[RunConfig | None, ...]
     resolved: Mapping[str, Resolved]  # by point_id, of every launch
@@ -54,9 +56,12 @@ def plan(sweep: Sweep, machine: Machine, environ: Mapping[str, str] = os.environ
     expansion = expand(sweep, machine.hosts[0].slots)
     resolved: dict[str, Resolved] = {}
     kept: dict[str, tuple[RunConfig, RunConfig | None]] = {}  # by point_id
+    timelines: dict[str, RunConfig] = {}
     illegal: list[tuple[RunConfig, CombinationError]] = []
-    rows = zip(expansion.points, expansion.bases, expansion.named, strict=True)
-    for point, base, named in rows:
+    rows = zip(
+        expansion.points, expansion.bases, expansion.named, expansion.timelines, strict=True
+    )
+    for point, base, named, timeline in rows:
         try:
             decided = check_point(point, machine)
         except CombinationError as error:
@@ -68,6 +73,10 @@ def plan(sweep: Sweep, machine: Machine, environ: Mapping[str, str] = os.environ
         key = point_id(point)
         resolved[key] = decided
         kept[key] = (point, base)
+        if timeline is not None:
+            timeline = settled(timeline, decided)  # the same ranks at the same places
+            timelines[point_id(timeline)] = timeline
+            resolved[point_id(timeline)] = decided
     _check_values_remain(illegal, [point for point, _ in kept.values()])
     launches: dict[str, RunConfig] = {}
     bases: dict[int, RunConfig] = {}  # many points share the object, so each is checked once
@@ -83,9 +92,10 @@ def plan(sweep: Sweep, machine: Machine, environ: Mapping[str, str] = os.environ
         check_environment(environ)
     return Plan(
         launches=tuple(launches.values()),
+        timelines=tuple(timelines.values()),
         points=tuple(point for point, _ in kept.values()),
         bases=tuple(bases[id(base)] if base is not None else None for _, base in kept.values()),
-        resolved={key: resolved[key] for key in launches},
+        resolved={key: resolved[key] for key in (*launches, *timelines)},
         left_out=tuple((point, str(error)) for point, error in illegal),
     )
 
@@ -135,6 +145,7 @@ def check_training(config: RunConfig, machine: Machine) -> Resolved:
             f"but workload {config.workload.name} has {train_size} training samples; take a "
             "smaller batch or more samples"
         )
+    _check_instruments(config)
     _check_execution(config, machine)
     _check_cores(config, resolved, machine)
     _check_modules(config, resolved, machine)
@@ -204,6 +215,26 @@ def _facts_of(
 
 def _facts(name: str, options: tuple[tuple[str, OptionValue], ...]) -> tuple[tuple[str, ...], int]:
     return _facts_of(name, tuple(key for key, _ in options), *(value for _, value in options))
+
+
+def _check_instruments(config: RunConfig) -> None:
+    """A sweep leaves out what an engine lacks where another has it; what is left was asked for."""
+    for name in lacking(config.engine, config.measure):
+        raise ConfigError(
+            f"measure.instruments: engine {config.engine} has no {name}; it has: "
+            f"{', '.join(OFFERED[config.engine])}"
+        )
+    if "timeline" not in config.measure.instruments:
+        return
+    if not is_timeline(config):
+        raise ConfigError(
+            "measure.instruments: timeline is a launch of its own, because rank 0 runs otherwise "
+            "from then on; give it alone"
+        )
+    if config.world_size < 2:
+        raise ConfigError(
+            "measure.instruments: timeline needs 2 ranks or more: alone, Horovod reduces nothing"
+        )
 
 
 def _check_execution(config: RunConfig, machine: Machine) -> None:

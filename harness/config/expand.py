@@ -13,12 +13,14 @@ from harness.config.exclude import matches, parse_exclude
 from harness.config.faults import validated
 from harness.config.flat import Flat, flatten, is_axis, nest
 from harness.config.identity import point_id
+from harness.config.instruments import OFFERED, bench_measure, timeline_config
 from harness.config.load import GROUPS
-from harness.config.models import Base, RunConfig, Sweep
+from harness.config.models import Base, Measure, RunConfig, Sweep
 from harness.config.yaml_dialect import dump
 from harness.errors import ConfigError
 
 MAX_POINTS = 100_000
+_MEASURE = Measure()
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,14 @@ class Expansion:
 
     ``bases`` is as long as ``points``; None where the sweep has no base. ``named`` says whether a
     point was asked for by name (the only one, or an ``include``), rather than by multiplication.
+    ``timelines`` are the launches for Horovod's timeline, as long as ``points``, None where a point
+    has none.
     """
 
     points: tuple[RunConfig, ...]
     bases: tuple[RunConfig | None, ...]
     named: tuple[bool, ...]
+    timelines: tuple[RunConfig | None, ...]
 
     def launches(self) -> tuple[RunConfig, ...]:
         """Return the distinct points and bases: what one block launches once each."""
@@ -47,25 +52,28 @@ def expand(sweep: Sweep, devices_per_node: int = 1) -> Expansion:
     where = f"sweep {sweep.name}"
     rows = list(_rows(sweep, where))
     many = len(rows) > 1
-    points: dict[tuple[Any, ...], tuple[RunConfig, RunConfig | None, bool]] = {}
+    points: dict[tuple[Any, ...], tuple[RunConfig, RunConfig | None, bool, RunConfig | None]] = {}
     made = _Configs(where)
     bases = _Bases(sweep.base, devices_per_node, made)
+    instruments = _Instruments(where)
     for row, included in rows:
         values = made.values(row)
-        config = made.config(values)
+        config = made.fitted(values)
+        timeline = instruments.seen(config, values)
         key = _key(vars(config))
         named = included or not many or (key in points and points[key][2])
-        points[key] = (config, bases.of(config, values), named)
+        points[key] = (config, bases.of(config, values), named, timeline)
     if not points:
         raise ConfigError(f"{where}: exclude leaves no points")
-    longest_s = max(config.measure.window_s for config, _, _ in points.values())
+    instruments.check()
+    longest_s = max(point[0].measure.window_s for point in points.values())
     if longest_s >= sweep.measure.timeout_s:
         raise ConfigError(
             f"{where}: measure.window_s: {longest_s:g} s cannot end within measure.timeout_s: "
             f"{sweep.measure.timeout_s:g} s; make the window shorter or the time limit longer"
         )
-    configs, based, named_flags = zip(*points.values(), strict=True)
-    return Expansion(configs, based, named_flags)
+    configs, based, named_flags, timelines = zip(*points.values(), strict=True)
+    return Expansion(configs, based, named_flags, timelines)
 
 
 class _Configs:
@@ -94,8 +102,14 @@ class _Configs:
                 nested[name] = self._part(name, nested[name])
         return nested
 
-    def config(self, values: Mapping[str, Any], what: str = "") -> RunConfig:
-        return validated(RunConfig, values, f"{self._where}{what}")
+    def fitted(self, values: Mapping[str, Any], what: str = "") -> RunConfig:
+        """Return a checked config whose instruments are those that its engine has."""
+        config = validated(RunConfig, values, f"{self._where}{what}")
+        measure = bench_measure(config.engine, config.measure)
+        if measure is config.measure:
+            return config
+        shared = self._parts.setdefault(("measure", measure.model_dump_json()), measure)
+        return config.model_copy(update={"measure": shared})
 
     def _part(self, name: str, data: Any) -> BaseModel:
         # The text keeps 1, 1.0 and True apart, which are equal but not equally legal.
@@ -104,6 +118,41 @@ class _Configs:
             part = validated(GROUPS[name], data, self._where, name)
             self._by_text[text] = self._parts.setdefault((name, part.model_dump_json()), part)
         return self._by_text[text]
+
+
+class _Instruments:
+    """What points ask for, and whether any engine of the sweep has it."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._had: set[str] = set()
+        self._lacked: dict[str, str] = {}
+
+    def seen(self, config: RunConfig, values: Mapping[str, Any]) -> RunConfig | None:
+        """Note what a point asks for; return its launch for a timeline, if it has one."""
+        wanted: Measure = values.get("measure", _MEASURE)
+        timeline = timeline_config(config, wanted)
+        for name in wanted.instruments:
+            if name in config.measure.instruments or (name == "timeline" and timeline):
+                self._had.add(name)
+            else:
+                self._lacked.setdefault(name, config.engine)
+        return timeline
+
+    def check(self) -> None:
+        """Raise ConfigError for an instrument that no point of the sweep has."""
+        for name, engine in self._lacked.items():
+            if name in self._had:
+                continue
+            if name == "timeline" and engine == "horovod":
+                raise ConfigError(
+                    f"{self._where}: measure.instruments: timeline needs a point of 2 ranks or "
+                    "more: alone, Horovod reduces nothing"
+                )
+            raise ConfigError(
+                f"{self._where}: measure.instruments: no engine of this sweep has {name}; "
+                f"{engine} has: {', '.join(OFFERED[engine])}"
+            )
 
 
 def _key(values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -128,7 +177,7 @@ class _Bases:
         wanted = self._values(config, values, self._base)
         key = (*wanted, *_key(wanted))
         if key not in self._made:
-            self._made[key] = self._configs.config(wanted, ", base")
+            self._made[key] = self._configs.fitted(wanted, ", base")
         return self._made[key]
 
     def _values(self, config: RunConfig, values: Mapping[str, Any], base: Base) -> dict[str, Any]:

@@ -29,12 +29,7 @@ def check_window(
                 f"the loss of rank {rank} is {window.losses[bad[0]]} at step {bad[0]} of the "
                 "window: lower the learning rate, or look at the data"
             )
-    if len(set(checksums)) > 1:
-        differing = [r for r, checksum in enumerate(checksums) if checksum != checksums[0]]
-        raise LaunchError(
-            f"after the window the parameters of rank(s) {differing} differ from rank 0's: "
-            "gradients were not synchronised"
-        )
+    check_checksums(checksums)
     if not gradient_allreduce:
         if len(windows) > 1:
             raise LaunchError(f"{len(windows)} ranks trained, and the engine did no all-reduce")
@@ -46,6 +41,16 @@ def check_window(
                 f"rank {rank} reduced {window.reduced_bytes} bytes in the window, but gradient "
                 f"bytes × steps = {gradient_bytes} × {len(window.step_s)} = {wanted}"
             )
+
+
+def check_checksums(checksums: Sequence[str]) -> None:
+    """Raise LaunchError where ranks hold different weights."""
+    differing = [r for r, checksum in enumerate(checksums) if checksum != checksums[0]]
+    if differing:
+        raise LaunchError(
+            f"after the window the parameters of rank(s) {differing} differ from rank 0's: "
+            "gradients were not synchronised"
+        )
 
 
 def check_backend(proofs: Sequence[BackendProof], resolved: Resolved) -> None:

@@ -5,6 +5,7 @@
     RESULTS/<sweep>/
         sweep.json, sweep.yaml, sweep.<n>.yaml          what this is; earlier configs, numbered
         runs/<run_id>.steps.parquet, <run_id>.json      raw steps, then the record: the commit
+        runs/<run_id>.series.parquet                    raw telemetry, where it was taken
         runs/<run_id>.attempt-<n>.json                  an attempt that gave no measurement
         logs/<run_id>/<attempt>/                        run.json, launcher.log, rank-K.log
         quarantine/                                     what was found broken, and why
@@ -27,7 +28,8 @@ from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord
 from harness.store.files import locked, move_aside, named_errors, sync_folder, write_atomic
 from harness.store.migrate import check_version
-from harness.store.reading import BrokenError, MissingError, parquet_bytes, read_record, read_sealed
+from harness.store.raw import RAW, parquet_bytes, raw_fault, raw_path, read_raw
+from harness.store.reading import BrokenError, MissingError, read_record, read_sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,24 +138,29 @@ class Store:
         found = (_FAILED.fullmatch(name) for name in self._listing())
         return {(match[1], int(match[2])) for match in found if match}
 
-    def commit(self, record: RunRecord, steps: pa.Table | None) -> RunRecord:
-        """Write a measurement: the raw steps, then the record, which makes the run done.
+    def commit(
+        self, record: RunRecord, steps: pa.Table | None, series: pa.Table | None = None
+    ) -> RunRecord:
+        """Write a measurement: raw steps and series, then the record, which makes the run done.
 
-        Returns the record as written, with both checksums. Raises StoreError where the run is done
+        Returns the record as written, with all checksums. Raises StoreError where the run is done
         already (a measurement is never overwritten) or the folder cannot be written.
         """
         if record.status != "ok":
             raise ValueError(f"only an ok record is a measurement, not {record.status}")
         path = self._record_path(record.run_id)
-        steps_path = self._steps_path(record.run_id)
-        data = None if steps is None else parquet_bytes(steps)
-        digest = None if data is None else hashlib.sha256(data).hexdigest()
-        sealed = record.model_copy(update={"steps_sha256": digest}).sealed()
+        raw = {
+            raw_path(self.runs, record.run_id, kind): (f"{kind}_sha256", parquet_bytes(table))
+            for kind, table in (("steps", steps), ("series", series))
+            if table is not None
+        }
+        sums = {field: hashlib.sha256(data).hexdigest() for field, data in raw.values()}
+        sealed = record.model_copy(update=sums).sealed()
         with named_errors(path, "written"), locked(self.path / ".lock"):
             if path.exists():
                 raise StoreError(f"{path}: this run is done already; nothing was overwritten")
-            if data is not None:
-                write_atomic(steps_path, data)
+            for place, (_, data) in raw.items():
+                write_atomic(place, data)
             write_atomic(path, sealed.model_dump_json(indent=1).encode())
         return sealed
 
@@ -183,14 +190,12 @@ class Store:
 
         Raises StoreError where they are missing or not what the record was written with.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        return read_raw(self.runs, self.read(run_id), "steps")
 
-        fault = self._steps_fault(self.read(run_id))
-        if fault:
-            raise StoreError(f"{self._steps_path(run_id)}: {fault}")
-        with named_errors(self._steps_path(run_id), "read"):
-            return pq.read_table(pa.BufferReader(self._steps_path(run_id).read_bytes()))
+    def read_series(self, run_id: str) -> pa.Table | None:
+        """Return a run's raw telemetry; None where none was taken. Errors as of ``read_steps``."""
+        record = self.read(run_id)
+        return None if record.series_sha256 is None else read_raw(self.runs, record, "series")
 
     def records(self) -> Iterator[RunRecord]:
         """Yield all records, done runs and failed attempts, in the order of their file names.
@@ -232,7 +237,7 @@ class Store:
                 continue
             except MissingError:
                 continue  # somebody else's quarantine since the listing
-            fault = self._steps_fault(record)
+            fault = raw_fault(self.runs, record)
             if fault:
                 broken.append((run_id, fault))
                 continue
@@ -314,37 +319,18 @@ class Store:
     def _record_path(self, run_id: str) -> Path:
         return self.runs / f"{_checked(run_id)}.json"
 
-    def _steps_path(self, run_id: str) -> Path:
-        return self.runs / f"{_checked(run_id)}.steps.parquet"
-
     def _failure_path(self, run_id: str, attempt: int) -> Path:
         return self.runs / f"{_checked(run_id)}.attempt-{attempt}.json"
-
-    def _steps_fault(self, record: RunRecord) -> str | None:
-        if record.steps_sha256 is None:
-            return None
-        try:
-            data = self._steps_path(record.run_id).read_bytes()
-        except FileNotFoundError:
-            return "its raw steps are missing"
-        except IsADirectoryError:
-            return "its raw steps are a folder"
-        except OSError as error:
-            # Disk or rights, no fault of the record: it is not measured again for that.
-            path = self._steps_path(record.run_id)
-            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-        if hashlib.sha256(data).hexdigest() != record.steps_sha256:
-            return "its raw steps are not those it was written with (wrong checksum)"
-        return None
 
     def _set_aside(self, path: Path, run_id: str, reason: str) -> Broken:
         try:
             self.quarantine.mkdir(exist_ok=True)
             # The record first: without it the run is not done, whatever happens next.
             kept = move_aside(path, self.quarantine / path.name)
-            if _DONE.fullmatch(path.name) and self._steps_path(run_id).exists():
-                steps = self._steps_path(run_id)
-                move_aside(steps, kept.with_name(f"{kept.stem}.steps.parquet"))
+            for kind in RAW if _DONE.fullmatch(path.name) else ():
+                raw = raw_path(self.runs, run_id, kind)
+                if raw.exists():
+                    move_aside(raw, kept.with_name(f"{kept.stem}.{kind}.parquet"))
             write_atomic(kept.with_suffix(".reason.txt"), f"{reason}\n".encode())
             sync_folder(self.runs)
         except OSError as error:

@@ -10,8 +10,23 @@ from harness.record import SCHEMA_VERSION
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
+
+def _to_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Overheads of all instruments in one place; the phases' sum beside them."""
+    phases = data.get("phases")
+    if not isinstance(phases, Mapping):
+        return data
+    kept = {name: value for name, value in phases.items() if name != "overhead"}
+    parts = [phases.get(name) for name in ("data_s", "forward_s", "backward_s", "update_s")]
+    known = [part for part in parts if part is not None]
+    sync_s = phases.get("exposed_sync_s") or 0.0  # absent where nothing was synchronised
+    kept["sum_s"] = sum(known) + sync_s if len(known) == len(parts) else None
+    overheads = {"phases": phases["overhead"]} if "overhead" in phases else {}
+    return {**data, "phases": kept, "overheads": overheads}
+
+
 #: From version → what makes a record of it one of the next version.
-MIGRATIONS: Mapping[int, Migration] = {}
+MIGRATIONS: Mapping[int, Migration] = {1: _to_2}
 
 
 class NewerSchemaError(StoreError):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError as PydanticError
 
 from harness.errors import StoreError
 from harness.record import RunRecord, digest
 from harness.store.migrate import check_version, migrate
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class BrokenError(StoreError):
@@ -22,16 +19,6 @@ class BrokenError(StoreError):
 
 class MissingError(StoreError):
     """A record that is not there."""
-
-
-def parquet_bytes(steps: pa.Table) -> bytes:
-    """Return a table as the bytes of a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = pa.BufferOutputStream()
-    pq.write_table(steps, sink, compression="zstd")
-    return bytes(sink.getvalue())
 
 
 def read_sealed(path: Path) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def bench_overhead(arguments: argparse.Namespace, folder: Path) -> Iterator[Figu
 
     backends = arguments.backends.split(",")
     for backend in backends:
-        found = measure(backend, arguments.pairs, arguments.limit_s / len(backends), folder)
+        found = measure(backend, arguments.quads, folder)
         what = f"bench / bare loop, {backend}, 2 ranks"
         yield Figure(what, str(found), f"{BUDGET:.2f}", found.mean >= BUDGET)
 
@@ -107,13 +107,12 @@ SECTIONS: dict[str, Section] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what the harness itself costs.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--pairs", type=int, default=4, help="launches of bench and of the loop")
+    parser.add_argument("--quads", type=int, default=10, help="ABBA blocks of bench and the loop")
     parser.add_argument("--backends", default="mpi,gloo", help="of the overhead section")
-    parser.add_argument("--limit-s", type=float, default=210, help="of the overhead section")
     arguments = parser.parse_args()
     unknown = set(arguments.sections) - set(SECTIONS)
-    if unknown or arguments.pairs < 1:
-        parser.error(f"sections are {', '.join(SECTIONS)}; --pairs is 1 or more")
+    if unknown or arguments.quads < 1:
+        parser.error(f"sections are {', '.join(SECTIONS)}; --quads is 1 or more")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leave no launch and no folder behind
     load = os.getloadavg()[0]
     print(f"{len(os.sched_getaffinity(0))} cores, load {load:.1f} before the start", flush=True)

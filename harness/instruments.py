@@ -1,6 +1,7 @@
 """What is measured of a launch beside its window: which instruments, in which order, to what.
 
-Rank by rank (``run``), then on rank 0 over all of them (``summarise``).
+Rank by rank (``run``), then on rank 0 over all of them (``summarise``). What few launches ask for
+is imported where it is asked for: the start of a rank is part of every launch.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import telemetry
 from harness.config.models import RunConfig
 from harness.engines.api import Engine, Step, World
 from harness.feed.shard import Feed
-from harness.measure import ablation, allreduce, clocks, overhead, phases
+from harness.measure import ablation, allreduce, overhead, phases
 from harness.measure.window import RankWindow
 from harness.record import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from harness import telemetry
+    from harness.measure import clocks
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ def sampled(job: Job) -> Iterator[telemetry.Sampler | None]:
     if not job.wants("telemetry"):
         yield None
         return
+    from harness import telemetry
+
     mine = (socket.gethostname(), os.getpid(), job.engine.device_uuid())
     ranks = [each for each in job.engine.gather(mine) if each[0] == mine[0]]
     if job.world.local_rank != 0:
@@ -103,6 +108,8 @@ def run(job: Job, timed: RankWindow, sampler: telemetry.Sampler | None) -> RankF
 def _marked(job: Job, steps: int) -> tuple[phases.Marked | None, clocks.RankClock | None]:
     if not (job.wants("phases") or job.wants("clocks")):
         return None, None
+    from harness.measure import clocks
+
     compared = job.wants("clocks") and job.step.gradient_allreduce
     before = clocks.exchange(job.engine, job.world) if compared else None
     marked = phases.run_marked(job.step, job.feed.next, job.engine, phases.marked_steps(steps))
@@ -115,7 +122,11 @@ def _marked(job: Job, steps: int) -> tuple[phases.Marked | None, clocks.RankCloc
 def series(found: Sequence[RankFound]) -> pa.Table | None:
     """Return the raw series of all nodes; None where none was sampled."""
     nodes = [one.telemetry for one in found if one.telemetry is not None]
-    return telemetry.table(nodes) if nodes else None
+    if not nodes:
+        return None
+    from harness import telemetry
+
+    return telemetry.table(nodes)
 
 
 def summarise(
@@ -132,6 +143,8 @@ def summarise(
         overheads["phases"] = fields["phases"].step_s / window_step_s - 1.0
     checked = [one.clocks for one in found if one.clocks is not None]
     if checked:
+        from harness.measure import clocks
+
         fields["clocks"] = clocks.summarise(checked)
     ablated = [one.ablation for one in found if one.ablation is not None]
     if ablated:
@@ -150,6 +163,8 @@ def summarise(
 
 
 def _telemetry(found: Sequence[RankFound], window: Window) -> Any:
+    from harness import telemetry
+
     nodes = [
         (one.telemetry, one.window_start_s, one.window_end_s)
         for one in found

@@ -116,6 +116,7 @@ def record(
         ),
         window=_window(made, rate),
         phases=_phases(made, step_s / factor, sync_s / factor),
+        overheads={"phases": 0.01},
         allreduce=_allreduce(made, sync_s),
         provenance=PROVENANCE if provenance is None else provenance,
     ).sealed()
@@ -251,7 +252,7 @@ def _phases(made: RunConfig, step_s: float, sync_s: float) -> Phases:
         transfer_s=0.7 * sync_s if reduced else None,
         wait_s=0.3 * sync_s if reduced else None,
         update_s=0.1 * compute,
-        overhead=0.01,
+        sum_s=compute + (sync_s if reduced else 0.0),
     )
 
 

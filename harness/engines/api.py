@@ -120,8 +120,6 @@ class Engine(ABC):
 
     name: str
     framework: str
-    #: What can be measured of its steps, beside the window.
-    instruments: frozenset[str]
 
     def __init__(self, config: RunConfig, resolved: Resolved) -> None:
         self.config = config

@@ -92,7 +92,6 @@ class Ddp(TorchEngine):
     """Joins the ranks through torch.distributed."""
 
     name = "ddp"
-    instruments = frozenset({"phases", "ablation", "clocks", "telemetry"})
 
     @override
     def start(self) -> World:

@@ -97,7 +97,6 @@ class HorovodTorch(TorchEngine):
     """Joins the ranks through Horovod and wraps the workload's own optimiser."""
 
     name = "horovod"
-    instruments = frozenset({"phases", "ablation", "clocks", "telemetry", "timeline"})
 
     @override
     def start(self) -> World:

@@ -17,7 +17,6 @@ class NoneTorch(TorchEngine):
     """torch alone; collectives over one rank are the identity."""
 
     name = "none"
-    instruments = frozenset({"phases", "telemetry"})
 
     @override
     def start(self) -> World:

@@ -76,3 +76,12 @@ def test_a_late_rank_is_wait_of_the_other(answers: list[dict[str, Any]]) -> None
     wait = exposed - exposed.min(axis=0)
     assert np.median(wait[0]) > 0.012
     assert np.median(wait[1]) < 0.008
+
+
+def test_after_an_ablation_training_goes_on_as_if_nothing_had_been(
+    answers: list[dict[str, Any]],
+) -> None:
+    for answer in answers:
+        assert answer["ablated"]["same"]
+        assert answer["ablated"]["blocks"] == [6, 6, 5]
+        assert min(answer["ablated"]["seconds"]) > 0

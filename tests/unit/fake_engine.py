@@ -44,6 +44,14 @@ class FakeStep(Step):
         marks, self._marks = self._marks, []
         return np.array(marks)
 
+    def snapshot(self) -> Any:
+        self.calls.append("snapshot")
+        return "snapshot"
+
+    def restore(self, snapshot: Any) -> None:
+        assert snapshot == "snapshot"
+        self.calls.append("restore")
+
     def reduced(self) -> Reduced:
         return Reduced(self._steps, self._steps * self.gradient_bytes)
 
@@ -101,6 +109,9 @@ class FakeEngine(Engine):
 
     def proof(self) -> BackendProof:
         return BackendProof(requested=None, proven=None, controller=None, evidence={})
+
+    def device_uuid(self) -> str | None:
+        return None
 
     def versions(self) -> Mapping[str, str]:
         return {}

@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import bench
+from harness import bench, raw
 from harness.config import RunConfig, run_id
 from harness.config.models import LearningRate
 from harness.engines.api import PHASES
 from harness.measure.window import RankWindow
-from harness.record import STEP_COLUMNS, BackendProof, digest
+from harness.record import STEP_COLUMNS, digest
 from harness.spec import BlockRef, Resolved, RunSpec
 from harness.store import Store
 from workloads.api import WorkloadInfo
 
 INFO = WorkloadInfo("w", "W", ("torch",), 1, "mse", learning_rate=0.001, learning_rate_batch=50)
-PROOF = BackendProof(requested="mpi", proven="mpi", controller="mpi", evidence={})
 STEPS, MARKED, REDUCED = 4, 3, 5
 
 
@@ -40,46 +39,43 @@ def test_learning_rate(wanted: dict[str, Any], rate: float) -> None:
     assert bench.learning_rate(LearningRate(**wanted), INFO, 200) == pytest.approx(rate)
 
 
-def result(rank: int, marked: bool = True, reduced: bool = True) -> bench.RankResult:
-    window = RankWindow(
-        wall_s=1.0,
-        step_s=np.arange(STEPS) + rank / 10,
-        losses=np.ones(STEPS),
-        reduced_bytes=0,
-        started_at_s=1e9,
-    )
+def table(marked: bool = True, reduced: bool = True, synchronised: bool = True) -> Any:
+    """Return the raw steps of two ranks, the second of which is a little later."""
     # Columns: the step, data, forward, backward, exposed sync, update.
-    phases = np.tile([10.0, 1, 2, 3, 4 + rank, 5], (MARKED, 1)) if marked else None
-    allreduce = np.full(REDUCED, 0.5) if reduced else None
-    return bench.RankResult(window, "c0ffee", phases, allreduce, PROOF, {})
+    phases = [np.tile([10.0, 1, 2, 3, 4 + rank, 5], (MARKED, 1)) for rank in range(2)]
+    plain = {
+        "none": [np.arange(STEPS) + rank / 10 for rank in range(2)],
+        "allreduce": [np.full(REDUCED, 0.5) if reduced else None] * 2,
+    }
+    return raw.step_table(plain, phases if marked else [], synchronised=synchronised)
 
 
-def rows(table: Any, instrument: str, rank: int) -> list[Mapping[str, Any]]:
-    found = table.to_pylist()
+def rows(made: Any, instrument: str, rank: int) -> list[Mapping[str, Any]]:
+    found = made.to_pylist()
     return [row for row in found if (row["instrument"], row["rank"]) == (instrument, rank)]
 
 
 def test_the_raw_steps_have_the_columns_of_the_schema() -> None:
-    table = bench._step_table([result(0), result(1)], synchronised=True)
-    assert tuple(table.column_names) == STEP_COLUMNS
-    types = {name: str(table.schema.field(name).type) for name in STEP_COLUMNS}
+    made = table()
+    assert tuple(made.column_names) == STEP_COLUMNS
+    types = {name: str(made.schema.field(name).type) for name in STEP_COLUMNS}
     assert types == {
         "instrument": "string",
         "rank": "int32",
         "step": "int32",
         **dict.fromkeys(STEP_COLUMNS[3:], "double"),
     }
-    assert table.num_rows == 2 * (STEPS + MARKED + REDUCED)
+    assert made.num_rows == 2 * (STEPS + MARKED + REDUCED)
     assert (set(STEP_COLUMNS[3:]) - set(PHASES)) == {"step_s", "transfer_s", "wait_s"}
 
 
 def test_the_raw_steps_of_every_rank() -> None:
-    table = bench._step_table([result(0), result(1)], synchronised=True)
-    window = rows(table, "none", 1)
+    made = table()
+    window = rows(made, "none", 1)
     assert [row["step"] for row in window] == list(range(STEPS))
     assert [row["step_s"] for row in window] == [0.1, 1.1, 2.1, 3.1]
     assert all(row[name] is None for row in window for name in STEP_COLUMNS[4:])
-    late = rows(table, "phases", 1)
+    late = rows(made, "phases", 1)
     assert len(late) == MARKED
     assert {name: late[0][name] for name in STEP_COLUMNS[3:]} == {
         "step_s": 10.0,
@@ -91,17 +87,17 @@ def test_the_raw_steps_of_every_rank() -> None:
         "wait_s": 1.0,
         "update_s": 5.0,
     }
-    assert rows(table, "phases", 0)[0]["wait_s"] == 0.0
-    assert [row["step_s"] for row in rows(table, "allreduce", 0)] == [0.5] * REDUCED
+    assert rows(made, "phases", 0)[0]["wait_s"] == 0.0
+    assert [row["step_s"] for row in rows(made, "allreduce", 0)] == [0.5] * REDUCED
 
 
 def test_what_was_not_measured_is_null_and_not_zero() -> None:
-    table = bench._step_table([result(0, reduced=False)], synchronised=False)
-    (first, *_) = rows(table, "phases", 0)
+    made = table(reduced=False, synchronised=False)
+    (first, *_) = rows(made, "phases", 0)
     assert (first["exposed_sync_s"], first["transfer_s"], first["wait_s"]) == (None, None, None)
     assert first["update_s"] == 5.0
-    assert rows(table, "allreduce", 0) == []
-    plain = bench._step_table([result(0, marked=False, reduced=False)], synchronised=False)
+    assert rows(made, "allreduce", 0) == []
+    plain = table(marked=False, reduced=False, synchronised=False)
     assert tuple(plain.column_names) == STEP_COLUMNS
     assert set(plain["instrument"].to_pylist()) == {"none"}
 
@@ -167,6 +163,9 @@ def test_a_rank_writes_a_record_and_its_raw_steps(spec: RunSpec) -> None:
     assert window.throughput_samples_per_s == pytest.approx(window.samples / window.wall_s)
     assert (window.bytes_reduced, window.gradient_allreduce) == (0, False)
     assert (phases.exposed_sync_s, record.allreduce) == (None, None)
+    assert record.overheads == {
+        "phases": pytest.approx(phases.step_s * window.steps / window.wall_s - 1)
+    }
     assert record.started_at <= record.ended_at
     steps = store.read_steps(spec.run_id)
     assert steps["instrument"].to_pylist() == ["none"] * window.steps + ["phases"] * phases.steps

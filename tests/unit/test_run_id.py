@@ -72,7 +72,8 @@ CHANGED: list[dict[str, Any]] = [
     {"cores_per_rank": 1},
     {"seed": 2},
     *[{"measure": {k: v}} for k, v in
-      {"warmup_steps": 0, "window_s": 1, "min_steps": 5, "instruments": []}.items()],
+      {"warmup_steps": 0, "window_s": 1, "min_steps": 5, "instruments": [],
+       "timeline_steps": 5}.items()],
 ]  # fmt: skip
 
 

@@ -282,13 +282,36 @@ class TestSchema:
         assert record.window.throughput_samples_per_s == 12345.5
         assert record.block.repeat == 2
         assert record.resolved.placement == (2,)
+        # What version 2 has elsewhere.
+        assert record.overheads == {"phases": 0.01}
+        assert record.phases is not None
+        phases = golden["phases"]
+        parts = ("data_s", "forward_s", "backward_s", "exposed_sync_s", "update_s")
+        assert record.phases.sum_s == pytest.approx(sum(phases[name] for name in parts))
+
+    def test_the_golden_record_of_version_2_is_read(self, store: Store) -> None:
+        golden = json.loads((GOLDEN / "v2.json").read_text())
+        path = store.runs / f"{golden['run_id']}.json"
+        path.write_bytes((GOLDEN / "v2.json").read_bytes())
+        record = store.read(golden["run_id"])
+        assert json.loads(record.model_dump_json()) == golden | {"schema_version": SCHEMA_VERSION}
+        assert record.ablation is not None
+        assert record.ablation.interference_s == 0.0004
+        assert record.telemetry is not None
+        assert record.telemetry.nodes[0].devices[0].power_mean_w == 412.5
+        assert record.window is not None
+        assert record.window.steadiness is not None
+
+    def test_records_without_phases_have_no_overheads(self) -> None:
+        plain = migrate({"schema_version": 1, "phases": None}, "x")
+        assert plain == {"schema_version": SCHEMA_VERSION, "phases": None}
 
     def test_a_newer_record_is_an_error_by_name_and_nothing_moves(self, store: Store) -> None:
         cut = store.commit(a_record(0), None).run_id
         newer = store.commit(a_record(1), None).run_id
         (store.runs / f"{cut}.json").write_text("{")
         path = store.runs / f"{newer}.json"
-        spoil(path, '"schema_version": 1', '"schema_version": 99')
+        spoil(path, f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 99')
         with pytest.raises(NewerSchemaError, match=rf"{newer}\.json: schema version 99.*update"):
             store.verify([cut, newer])
         with pytest.raises(NewerSchemaError):
@@ -298,10 +321,15 @@ class TestSchema:
         assert path.exists()
 
     def test_a_newer_folder_is_an_error_and_nothing_is_written(self, store: Store) -> None:
-        spoil(store.path / "sweep.json", '"schema_version": 1', '"schema_version": 2')
+        spoil(
+            store.path / "sweep.json",
+            f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 99',
+        )  # fmt: skip
         before = snapshot(store.path)
         for create in (False, True):
-            with pytest.raises(StoreError, match=r"sweep\.json: schema version 2.*update hvdscale"):
+            with pytest.raises(
+                StoreError, match=r"sweep\.json: schema version 99.*update hvdscale"
+            ):
                 Store.open(store.path, create=create)
         assert snapshot(store.path) == before
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness import bench
 from harness.engines.registry import create
-from harness.measure import allreduce, phases
+from harness.measure import ablation, allreduce, phases
 from harness.spec import RunSpec
 
 DELAY_S = 0.02
@@ -24,7 +24,8 @@ def main() -> None:
     workload = bench._prepare(spec.config, spec.data_dir, engine, world)
     parts = workload.parts("torch", spec.config.seed)
     step = engine.build(parts, 1e-3)
-    next_batch = bench._feed(spec.config, workload, engine, world)
+    feed = bench._feed(spec.config, workload, engine, world)
+    next_batch = feed.next
     answer = {
         "world": [world.rank, world.size],
         "gathered": engine.gather({"rank": world.rank}),
@@ -38,7 +39,7 @@ def main() -> None:
     answer["checksum_synchronised"] = step.checksum()
     answer["reduced"] = [step.reduced().steps, step.reduced().bytes]
     marked = phases.run_marked(step, next_batch, engine, 6)
-    answer["phases"] = marked.tolist()
+    answer["phases"] = marked.columns.tolist()
     answer["checksum_marked"] = step.checksum()
     answer["delayed"] = delayed(step, next_batch, engine, world.rank).tolist()
     times = allreduce.run_isolated(engine, world, 4096)
@@ -52,9 +53,29 @@ def main() -> None:
     answer["checksum_alone"] = step.checksum()
     step.run(next_batch())  # a synchronised step still works after unsynchronised ones
     answer["reduced_end"] = [step.reduced().steps, step.reduced().bytes]
+    answer["ablated"] = ablated(step, feed, engine)
     Path(spec.log_dir, f"rank-{world.rank}.json").write_text(json.dumps(answer))
     engine.barrier()
     engine.stop()
+
+
+def ablated(step: object, feed: object, engine: object) -> dict[str, object]:
+    """Train on from one state twice: at once, and with an ablation in between."""
+
+    def train() -> tuple[list[float], str]:
+        losses = step.losses([step.run(feed.next()) for _ in range(4)])
+        return losses.tolist(), step.checksum()
+
+    before, position = step.snapshot(), feed.shard.step
+    at_once = train()
+    step.restore(before)
+    feed.shard.step = position
+    found = ablation.run_ablation(step, feed, engine, 20)
+    return {
+        "same": train() == at_once,
+        "blocks": [len(found.with_s), len(found.without_s), found.steps],
+        "seconds": [*found.with_s, *found.without_s],
+    }
 
 
 def delayed(step: object, next_batch: object, engine: object, rank: int) -> np.ndarray:
@@ -70,7 +91,7 @@ def delayed(step: object, next_batch: object, engine: object, rank: int) -> np.n
     step._forward = late
     marked = phases.run_marked(step, next_batch, engine, 10)
     step._forward = forward
-    return marked[:, 1 + 3]
+    return marked.columns[:, 1 + 3]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 # hvdscale. `make demo` on a fresh clone does everything; `make help` lists the targets.
 # What can be set: PYTHON (a Python 3.11 or 3.12), VENV, MPI (auto, system, wheel), TORCH_INDEX
-# (where CPU builds of torch are; empty for the index's own), HVDSCALE_WHEEL_DIR.
+# (where CPU builds of torch are; empty for the index's own), HVDSCALE_WHEEL_DIR, TEST_WORKERS.
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 VENV ?= .venv
 MPI ?= auto
 TORCH_INDEX ?=
+TEST_WORKERS ?= 2
 PY := $(VENV)/bin/python
 STAMPS := $(VENV)/.stamps
 BUILDER := harness/detect.py $(wildcard harness/horovod_build/*.py)
@@ -40,7 +41,7 @@ demo: setup
 	@$(VENV)/bin/hvdscale plot demo
 
 test: setup
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMPS)/packages
 	@$(VENV)/bin/ruff check .

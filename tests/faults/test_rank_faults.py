@@ -156,7 +156,7 @@ class TestMpirun:
 def test_a_stopped_rank_ends_with_its_time(tmp_path: Path, data_dir: Path) -> None:
     # With MPI the stopped rank stops Horovod's coordinator too, so no stall is reported.
     found = run_sweep(
-        tmp_path, data_dir, "horovod", "mpi", "mpirun", ["stop"], good=False, timeout_s=45
+        tmp_path, data_dir, "horovod", "mpi", "mpirun", ["stop"], good=False, timeout_s=30
     )
     assert found.exit_code == 1
     assert found.records["stop"].status == "timeout"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -161,20 +162,20 @@ def test_fp32_is_not_autocast() -> None:
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_marks_are_six_in_order_and_the_step_is_the_same(accumulate: int) -> None:
     plain, marked = make(accumulate=accumulate), make(accumulate=accumulate)
+    before_s = time.perf_counter()
     for seed in range(3):
         plain.run(batch(seed=seed))
         marked.run_marked(lambda seed=seed: batch(seed=seed))
     marks = marked.take_marks()
     assert marks.shape == (3, 6)
-    assert marks[0, 0] == 0
+    assert before_s <= marks[0, 0]  # the host's own clock, which all its processes share
+    assert marks[-1, -1] <= time.perf_counter()
     assert (np.diff(marks.ravel()) >= 0).all()
     assert marked.take_marks().shape == (0, 6)  # taken is forgotten
     assert plain.checksum() == marked.checksum()
 
 
 def test_fetching_the_batch_is_the_data_phase() -> None:
-    import time
-
     step = make()
 
     def slow() -> tuple[Any, Any]:

@@ -42,6 +42,9 @@ NEVER_SET = (
     "HOROVOD_THREAD_AFFINITY",
     "HOROVOD_TIMELINE",
 )
+#: All ranks of a launch that keeps a timeline must have it when Horovod is initialised; the engine
+#: starts and stops the timeline, and asks for cycle marks whatever HOROVOD_TIMELINE_MARK_CYCLES is.
+DYNAMIC_TIMELINE = {"HOROVOD_TIMELINE": "DYNAMIC"}
 
 
 def transport(backend: str | None, controller: str | None) -> dict[str, str]:

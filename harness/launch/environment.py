@@ -7,8 +7,9 @@ two launchers cannot differ. Names and meaning: Horovod 0.28.1, ``horovod/common
 
 from __future__ import annotations
 
+from harness.config.instruments import is_timeline
 from harness.launch.api import Launch
-from harness.tuning import NOT_IN_CONFIG, THREADS, to_environment, transport
+from harness.tuning import DYNAMIC_TIMELINE, NOT_IN_CONFIG, THREADS, to_environment, transport
 
 #: Knobs that a shell may have set and that a config does not have, pinned to Horovod's defaults:
 #: equal run ids must mean equal measurements.
@@ -73,6 +74,7 @@ def _horovod(launch: Launch) -> dict[str, str]:
         _PINNED
         | to_environment(launch.config.horovod)
         | transport(launch.resolved.backend, launch.resolved.controller)
+        | (DYNAMIC_TIMELINE if is_timeline(launch.config) else {})
         | {
             "HOROVOD_STALL_CHECK_DISABLE": "0",
             "HOROVOD_STALL_CHECK_TIME_SECONDS": str(warn_s),

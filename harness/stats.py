@@ -15,18 +15,51 @@ is Student's ``m ± t(1 − α/2, n − 1) · s / √n``; for ratios m and both 
 to five blocks are usual, and there the percentile bootstrap is far too narrow (95 % intervals of 3
 values cover 74 %, of 5 values 84 %): it is not offered.
 
-Nor is the distribution-free interval of the median (order statistics), which six blocks would
-allow. It is of another quantity, so the estimate itself would jump at the sixth block; of six to
-eight values it reaches from the least to the greatest, so more blocks would widen it and no
-``ci_target`` could end them; and it drops the very launches that stalled. Logarithms of ratios that
-are paired inside a block have lost what is skewed in times: their mean is what t is made for.
+**Signed-rank check.** From six blocks of one allocation on there is, beside it, an interval that
+knows no normal distribution: Wilcoxon's signed-rank interval between order statistics of the Walsh
+averages ``(r_i + r_j) / 2, i ≤ j``, whose median is the Hodges-Lehmann estimate (Hollander, Wolfe &
+Chicken, Nonparametric Statistical Methods, 2014, section 3.4). It asks for a symmetric
+distribution, and then is of the same quantity as Student's: the mean. Differences of logarithms of
+two launches alike are symmetric whatever either's distribution. Its level comes in steps and is the
+one achieved, at least the one asked for: 96.9 % of six blocks (where it reaches from the least to
+the greatest), 95.1 % of ten. Of five it would be 93.8 % at best, so there is none. Student's stays
+the one that is reported and that ``ci_target`` looks at: it is there from two blocks on and does
+not change its kind at the sixth. Where the two disagree, a launch stalled or blocks drifted: look
+at the launches. The interval of the median (order statistics) is not offered: it is of another
+quantity.
+
+**What 95 % intervals cover**, in simulations in % of 40,000 sweeps a figure:
+
+==========================  =====  =====  =====  ======
+paired log-ratios           n = 3  n = 5  n = 6  n = 10
+==========================  =====  =====  =====  ======
+Student, normal noise        94.8   95.0   95.0    95.1
+Student, skewed noise        93.6   93.2   93.1    93.7
+signed-rank, normal noise       –      –   96.9    95.1
+signed-rank, skewed noise       –      –   95.9    94.0
+==========================  =====  =====  =====  ======
+
+The blocks' own effect is five times the noise of a launch, and cancels; the skewed noise has a
+skewness of 1 and is the point's alone, where that of two like launches would cancel, too.
+Over four allocations of five blocks, with luck of an allocation five times the noise of a block:
+94.9 %; the same twenty blocks taken as independent: 55 %.
+
+**Sequential.** ``ci_target`` looks after five blocks and after each further one, up to
+``max_blocks``, and stops at the first interval that is narrow enough. An interval that is narrow by
+luck ends a sweep, so all intervals together cover less than they say: 93.4 to 95.0 % with
+``max_blocks: 10``, 92.2 to 95.0 % with 20, the less the farther the target is below the noise of
+one block. Neither is the loss spread evenly: with a target of 0.8 of that noise, those that stop at
+five blocks cover 81 %, those that go on 97 %. Blocks that such a rule added are marked in their
+records, and intervals that rest on them are marked ``sequential``. For the full 95 % give
+``blocks`` and no target.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -35,6 +68,11 @@ from numpy.typing import ArrayLike, NDArray
 from harness.errors import AnalysisError, MissingDependencyError
 
 LEVEL = 0.95
+#: What is said once where intervals are marked ``sequential``.
+SEQUENTIAL_NOTE = (
+    "sequential: blocks were added until the interval was narrow, which makes it somewhat too "
+    "narrow"
+)
 
 BlockKey = tuple[str, int]  # (allocation, repeat)
 Key = TypeVar("Key", bound=Hashable)
@@ -75,7 +113,11 @@ class Interval:
             raise ValueError(f"factor must be positive, got {factor}")
         low = None if self.low is None else self.low * factor
         high = None if self.high is None else self.high * factor
-        return Interval(self.estimate * factor, low, high, self.level, self.n, self.method)
+        return replace(self, estimate=self.estimate * factor, low=low, high=high)
+
+    def sequential(self) -> Interval:
+        """Return it marked as one whose number of blocks followed from how wide it was."""
+        return replace(self, method=f"{self.method}, sequential") if self.has_interval else self
 
 
 def paired_log_ratios(point: Mapping[Key, float], base: Mapping[Key, float]) -> dict[Key, float]:
@@ -130,6 +172,47 @@ def mean_interval(values: Mapping[BlockKey, float], level: float = LEVEL) -> Int
     return _student(sorted(blocks), level, f"t, {len(blocks)} blocks of one allocation")
 
 
+def signed_rank_interval(values: ArrayLike, level: float = LEVEL) -> Interval | None:
+    """Return Wilcoxon's signed-rank interval of the centre of ``values``, (n,), in their unit.
+
+    The centre of a symmetric distribution is its mean; the estimate is Hodges and Lehmann's.
+    ``level`` of the result is the one achieved, at least the one asked for; None where n is too
+    small for it (below 6 for 95 %).
+    """
+    x = _finite(values)
+    below = np.cumsum(_signed_rank_chances(x.size))  # P(W ≤ 0), P(W ≤ 1), …
+    k = int(np.searchsorted(below, _alpha(level) / 2, side="right")) - 1
+    if k < 0:
+        return None
+    first, second = np.triu_indices(x.size)
+    walsh = np.sort((x[first] + x[second]) / 2)
+    return Interval(
+        estimate=float(np.median(walsh)),
+        low=float(walsh[k]),
+        high=float(walsh[walsh.size - 1 - k]),
+        level=1 - 2 * float(below[k]),
+        n=int(x.size),
+        method=f"signed-rank, {x.size} blocks of one allocation",
+    )
+
+
+def log_signed_rank_interval(
+    logs: Mapping[BlockKey, float], level: float = LEVEL
+) -> Interval | None:
+    """Return the signed-rank interval of what ``logs`` are the logarithms of.
+
+    It stands beside ``log_mean_interval``; None where there are several allocations, which would
+    have to be its values, or too few blocks.
+    """
+    if len({allocation for allocation, _ in logs}) != 1:
+        return None
+    found = signed_rank_interval(sorted(logs.values()), level)
+    if found is None or found.low is None or found.high is None:
+        return None
+    low, high = math.exp(found.low), _exp(found.high)
+    return replace(found, estimate=math.exp(found.estimate), low=low, high=high)
+
+
 def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float]:
     """Return (slope, intercept) of the least-squares line of ``y`` on ``x``, both of shape (n,).
 
@@ -161,6 +244,15 @@ def require_scipy(what: str) -> None:
         raise MissingDependencyError(
             f"{what} needs scipy ({error}); install it: pip install 'hvdscale[analysis]'"
         ) from None
+
+
+@lru_cache(maxsize=256)
+def _signed_rank_chances(n: int) -> NDArray[np.float64]:
+    """Return the chance of each sum of signed ranks, 0 … n(n+1)/2, where the centre is 0."""
+    chances = np.ones(1)
+    for rank in range(1, n + 1):  # a rank is in the sum or not, with even chances
+        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
+    return chances
 
 
 def _student(values: Sequence[float], level: float, method: str) -> Interval:

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import t as student_t
+from scipy.stats import wilcoxon
 
 from harness import stats
 from harness.errors import AnalysisError
@@ -13,9 +16,13 @@ from harness.stats import (
     geometric_interval,
     line_fit,
     log_mean_interval,
+    log_signed_rank_interval,
     mean_interval,
     paired_log_ratios,
+    signed_rank_interval,
 )
+
+Sample = NDArray[np.float64]
 
 A = "local:a"
 finite = st.floats(-50, 50)
@@ -78,15 +85,117 @@ def test_allocations_are_the_outer_level() -> None:
     assert (found.n, found.method) == (2, "t, 2 allocations")
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_95_percent_intervals_cover_95_percent(n: int) -> None:
-    random = np.random.default_rng(n)
-    draws = random.normal(0.5, 0.03, size=(6000, n))
-    hits = 0
-    for row in draws:
-        found = log_mean_interval(blocks(*row))
-        hits += found.low <= math.exp(0.5) <= found.high
-    assert 0.93 <= hits / len(draws) <= 0.97
+SWEEPS = 20_000
+
+
+def log_ratios(blocks: int, skewed: bool) -> Sample:
+    """Paired log-ratios about 0.5 of many sweeps, (SWEEPS, blocks).
+
+    Blocks differ five times as much as launches do. Skewed noise (skewness 1) is the point's alone:
+    that of two like launches would cancel.
+    """
+    random = np.random.default_rng(blocks)
+    block = random.normal(0, 0.1, (SWEEPS, blocks))
+    if skewed:
+        point = 0.02 * (random.gamma(4, 1, (SWEEPS, blocks)) - 4) / 2
+        return (0.5 + block + point) - block
+    point, base = random.normal(0, 0.02, (2, SWEEPS, blocks))
+    return (0.5 + block + point) - (block + base)
+
+
+def student(x: Sample) -> tuple[Sample, Sample]:
+    """Ends of Student's intervals of all rows; the first rows' are those of ``mean_interval``."""
+    half = student_t.ppf(0.975, x.shape[1] - 1) * x.std(axis=1, ddof=1) / math.sqrt(x.shape[1])
+    low, high = x.mean(axis=1) - half, x.mean(axis=1) + half
+    for row in range(5):
+        found = mean_interval(blocks(*x[row]))
+        assert (found.low, found.high) == (pytest.approx(low[row]), pytest.approx(high[row]))
+    return low, high
+
+
+def covered(ends: tuple[Sample, Sample], value: float) -> float:
+    return float(np.mean((ends[0] <= value) & (value <= ends[1])))
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_95_percent_intervals_cover_95_percent(n: int, skewed: bool) -> None:
+    found = covered(student(log_ratios(n, skewed)), 0.5)
+    assert 0.93 <= found <= 0.97
+    assert skewed or found == pytest.approx(0.95, abs=0.006)
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("n", [6, 10])
+def test_signed_rank_intervals_cover_what_they_achieve(n: int, skewed: bool) -> None:
+    sample = log_ratios(n, skewed)[:4000]
+    found = [signed_rank_interval(row) for row in sample]
+    hits = covered((np.array([i.low for i in found]), np.array([i.high for i in found])), 0.5)
+    assert 0.93 <= hits <= 0.975
+    assert skewed or hits == pytest.approx(found[0].level, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("max_blocks", "target", "overall", "at_five", "later"),
+    [(10, 0.8, 0.936, 0.806, 0.968), (10, 1.5, 0.949, 0.936, 0.999), (20, 0.5, 0.922, 0.61, 0.936)],
+)
+def test_what_the_sequential_rule_covers(
+    max_blocks: int, target: float, overall: float, at_five: float, later: float
+) -> None:
+    """``target`` is in units of the noise of one block; the loss is with those that stop early."""
+    x = np.random.default_rng(max_blocks).normal(size=(40_000, max_blocks))
+    stopped = np.full(len(x), max_blocks)
+    hit = np.zeros(len(x), dtype=bool)
+    for n in range(max_blocks, 4, -1):
+        low, high = student(x[:, :n])
+        narrow = (high - low) / 2 <= target if n < max_blocks else np.ones(len(x), dtype=bool)
+        stopped[narrow], hit[narrow] = n, ((low <= 0) & (high >= 0))[narrow]
+    assert hit.mean() == pytest.approx(overall, abs=0.005)
+    assert hit[stopped == 5].mean() == pytest.approx(at_five, abs=0.03)
+    assert hit[stopped > 5].mean() == pytest.approx(later, abs=0.01)
+
+
+def test_a_sequential_interval_says_so_and_no_interval_does_not() -> None:
+    assert mean_interval(blocks(1.0, 2.0)).sequential().method == (
+        "t, 2 blocks of one allocation, sequential"
+    )
+    assert mean_interval(blocks(1.0)).sequential() == mean_interval(blocks(1.0))
+
+
+def test_the_signed_rank_interval_by_hand() -> None:
+    # Of six values P(W = 0) = 1/64: from the least to the greatest, at 1 - 2/64.
+    found = signed_rank_interval([1.0, 2.0, 3.0, 4.0, 5.0, 9.0])
+    assert (found.low, found.high, found.level) == (1.0, 9.0, 0.96875)
+    assert found.estimate == 3.5  # median of the 21 Walsh averages
+    assert (found.n, found.method) == (6, "signed-rank, 6 blocks of one allocation")
+    # Of eight: P(W <= 3) = 5/256 <= 0.025 < P(W <= 4), so the fourth least Walsh average.
+    found = signed_rank_interval(np.arange(8.0))
+    assert (found.low, found.high) == (1.0, 6.0)
+    assert found.level == pytest.approx(1 - 10 / 256)
+
+
+def test_five_blocks_are_too_few_for_the_signed_rank_interval() -> None:
+    assert signed_rank_interval(np.arange(5.0)) is None
+    assert signed_rank_interval(np.arange(5.0), 0.9).level == 0.9375
+    assert signed_rank_interval(np.arange(7.0), 0.99) is None
+    assert signed_rank_interval(np.arange(8.0), 0.99).level == 1 - 2 / 256
+
+
+@pytest.mark.parametrize("n", [6, 9, 20])
+def test_the_signed_rank_interval_is_what_the_test_does_not_reject(n: int) -> None:
+    x = np.random.default_rng(n).normal(size=n)
+    found = signed_rank_interval(x)
+    for end, inwards in ((found.low, 1e-9), (found.high, -1e-9)):
+        assert wilcoxon(x - (end + inwards), method="exact").pvalue > 0.05
+        assert wilcoxon(x - (end - inwards), method="exact").pvalue <= 0.05
+
+
+def test_the_signed_rank_interval_of_ratios_is_for_one_allocation() -> None:
+    logs = blocks(*np.log([1.0, 1.1, 1.2, 1.3, 1.4, 1.5]))
+    found = log_signed_rank_interval(logs)
+    assert (found.low, found.high) == (pytest.approx(1.0), pytest.approx(1.5))
+    assert log_signed_rank_interval(logs | blocks(0.1, allocation="slurm:2")) is None
+    assert log_signed_rank_interval({}) is None
 
 
 def test_intervals_over_allocations_cover_where_blocks_alone_would_not() -> None:

@@ -1,0 +1,110 @@
+"""What is kept of one ``hvdscale allreduce``: a JSON record, raw times in a Parquet beside it.
+
+Times are in seconds, sizes in bytes. What was not measured is None or absent, never zero.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from harness.config.models import Frozen, HorovodTuning
+from harness.errors import StoreError
+from harness.record import BackendProof, digest
+
+SCHEMA_VERSION = 1
+
+#: Columns of the Parquet file: one row a library, collective, size, iteration and rank.
+TIME_COLUMNS = ("library", "collective", "bytes", "iteration", "rank", "time_s")
+
+
+class Row(Frozen):
+    """One collective of one size by one library; an iteration lasts as long as its slowest rank."""
+
+    library: str
+    collective: str
+    bytes: int  # moved, as collectives/definitions.py counts; 0 for a barrier
+    iterations: int
+    latency_p50_s: float
+    latency_p99_s: float
+    latency_min_s: float
+    latency_max_s: float
+    algbw_bytes_per_s: float | None  # bytes / p50; None for a barrier
+    busbw_bytes_per_s: float | None
+
+
+class LibraryFacts(Frozen):
+    """One library as it ran here: what moved its bytes, and how that is known."""
+
+    name: str
+    proof: BackendProof
+    versions: dict[str, str]
+
+
+class Absent(Frozen):
+    """A library that was left out, or a collective that a library does not have; and why."""
+
+    library: str
+    collective: str | None = None  # None: the library as a whole
+    reason: str
+
+
+class CollectivesRecord(Frozen):
+    """One command: every library, collective and size of one launch."""
+
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["allreduce"] = "allreduce"
+    run_id: str
+    started_at: str  # ISO 8601, UTC
+    ended_at: str
+    argv: tuple[str, ...]
+    launcher: str
+    hosts: tuple[str, ...]
+    placement: tuple[int, ...]  # ranks on each of ``hosts``
+    world_size: int
+    device: Literal["cpu", "cuda"]
+    dtype: Literal["float32"] = "float32"
+    cores_per_rank: int
+    tuning: HorovodTuning | None  # of Horovod in this launch; None without it
+    libraries: tuple[LibraryFacts, ...]
+    absent: tuple[Absent, ...] = ()
+    collectives: tuple[str, ...]  # asked for
+    sizes: tuple[int, ...]  # asked for
+    max_iterations: int
+    rows: tuple[Row, ...]
+    provenance: dict[str, Any] = Field(default_factory=dict)
+    times_sha256: str = ""  # of the Parquet file
+    sha256: str = ""  # of this record, with this field empty
+
+    def sealed(self) -> CollectivesRecord:
+        """Return the record with its own checksum filled in."""
+        return self.model_copy(update={"sha256": digest(self.model_dump(mode="json"))})
+
+
+def read_record(path: Path) -> CollectivesRecord:
+    """Return the record in ``path``; StoreError where it is broken, changed, or newer than this."""
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise StoreError(f"{path}: no JSON; measure again") from None
+    if not isinstance(data, dict) or data.get("kind") != "allreduce":
+        raise StoreError(f"{path}: not a record of hvdscale allreduce")
+    version = data.get("schema_version")
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: schema version {version} is newer than {SCHEMA_VERSION}, which this hvdscale "
+            "reads; update it"
+        )
+    if data.get("sha256") != digest(data):
+        raise StoreError(f"{path}: changed since it was written (wrong checksum); measure again")
+    try:
+        return CollectivesRecord.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise StoreError(f"{path}: {place}: {first['msg']}") from None

@@ -28,6 +28,16 @@ def labels(configs: Iterable[RunConfig]) -> dict[str, str]:
     return found
 
 
+def launch_labels(launches: Iterable[RunConfig], timelines: Iterable[RunConfig]) -> dict[str, str]:
+    """Return point id → label of all launches of a sweep.
+
+    A launch for a timeline is named after what it looks into. Its window is none, and its
+    differences from the others in that are not what tells them apart.
+    """
+    named = {key: f"{text} timeline" for key, text in labels(timelines).items()}
+    return named | labels(launches)
+
+
 def label(config: RunConfig) -> str:
     """Return the short name of one point: ``horovod/mpi 1x2 batch 75``."""
     engine = f"{config.engine}/{config.backend}" if config.backend else config.engine

@@ -98,9 +98,13 @@ def write_points(work: Work, store: Store, names: Mapping[str, str], blocks: int
             "point_id": point_id(config),
             "label": names[point_id(config)],
             "base": point_id(config) in bases,
-            "runs": [run_id(config, repeat) for repeat in range(blocks)],
+            "runs": [run_id(config, repeat) for repeat in repeats],
         }
-        for config in work.plan.launches
+        for configs, repeats in (
+            (work.plan.launches, range(blocks)),
+            (work.plan.timelines, range(1)),  # in the first block only
+        )
+        for config in configs
     ]
     data = {"schema_version": SCHEMA_VERSION, "points": points}
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.config import RunConfig, Sweep, run_id
 from harness.config.identity import point_id
+from harness.config.instruments import is_timeline
 from harness.detect import Machine
 from harness.runner.stale import stale_check
 from harness.spec import BlockRef, Resolved
@@ -26,6 +27,13 @@ class Work:
     machine: Machine
     plan: Plan
     folder: Path
+
+    def launches(self, repeat: int) -> tuple[RunConfig, ...]:
+        """Return the distinct configs that block ``repeat`` (from 0) launches.
+
+        Timelines are there to look into, not to compare: once is enough, in the first block.
+        """
+        return self.plan.launches + (self.plan.timelines if repeat == 0 else ())
 
     @property
     def blocks(self) -> int:
@@ -68,10 +76,15 @@ def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
 
     The order follows from seed, repeat and point alone: it is the same on every machine and for
     every Python, a block that was interrupted goes on in its own order, and a point added to the
-    sweep leaves the others in theirs.
+    sweep leaves the others in theirs. Launches for a timeline come last, so that base and points
+    stay as near to each other in time as without them.
     """
     bases = {point_id(base) for base in work.plan.bases if base is not None}
-    ordered = sorted(work.plan.launches, key=lambda config: _shuffle_key(config, repeat))
+    added = work.sweep.measure.ci_target is not None and repeat >= work.blocks
+    ordered = sorted(
+        work.launches(repeat),
+        key=lambda config: (is_timeline(config), _shuffle_key(config, repeat)),
+    )
     for order, config in enumerate(ordered):
         key = point_id(config)
         block = BlockRef(
@@ -79,6 +92,7 @@ def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
             allocation=allocation(work.machine),
             order=order,
             is_base=key in bases,
+            sequential=added,
         )
         yield Planned(run_id(config, repeat), config, work.plan.resolved[key], block)
 
@@ -92,7 +106,7 @@ def allocation(machine: Machine) -> str:
 
 def run_ids(work: Work, blocks: int) -> list[str]:
     """Return the ids of all launches of the first ``blocks`` blocks."""
-    return [run_id(c, repeat) for repeat in range(blocks) for c in work.plan.launches]
+    return [run_id(c, repeat) for repeat in range(blocks) for c in work.launches(repeat)]
 
 
 def missing(work: Work) -> Iterator[Planned]:

@@ -14,7 +14,7 @@ from typing import Any
 from harness.config.identity import point_id
 from harness.errors import StoreError
 from harness.record import RunRecord
-from harness.runner.labels import labels
+from harness.runner.labels import launch_labels
 from harness.validate import Plan
 
 #: What makes two measurements two, with the key of a sweep that pins it. Hosts and binding are
@@ -31,7 +31,7 @@ _PINNED_BY: Mapping[str, str | None] = {
 
 def stale_check(plan: Plan, folder: Path) -> Callable[[RunRecord], None]:
     """Return what raises StoreError for a record that ``plan`` would now measure otherwise."""
-    names = labels(plan.launches)
+    names = launch_labels(plan.launches, plan.timelines)
 
     def check(record: RunRecord) -> None:
         key = point_id(record.config)

@@ -18,7 +18,7 @@ from harness.runner import schedule
 from harness.runner.alone import alone
 from harness.runner.data import prepare_data
 from harness.runner.interrupts import Interrupts, interrupts
-from harness.runner.labels import labels
+from harness.runner.labels import launch_labels
 from harness.runner.launcher import Guard
 from harness.runner.listing import write_points
 from harness.runner.point import Done, Place, command, launch_point
@@ -103,7 +103,7 @@ class _Run:
         self._place = place
         self._report = report
         self._launch = launch
-        self._names = labels(work.plan.launches)
+        self._names = launch_labels(work.plan.launches, work.plan.timelines)
         self._stale_check = stale_check(work.plan, work.folder)
         self._done: set[str] = set()
         self._ok = 0
@@ -199,7 +199,7 @@ class _Run:
 def commands(sweep: Sweep, machine: Machine, results: Path) -> Iterator[str]:
     """Yield the lines of a dry run: each missing launch as a comment and a shell command."""
     work = schedule.planned(sweep, machine, results)
-    names = labels(work.plan.launches)
+    names = launch_labels(work.plan.launches, work.plan.timelines)
     # Nothing may be written, so the store is not opened: it only names paths here.
     place = Place(machine, Store(work.folder), default_data_dir(), sweep.measure.timeout_s)
     for planned in schedule.missing(work):

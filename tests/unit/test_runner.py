@@ -17,6 +17,7 @@ import pytest
 
 from harness import clock
 from harness.config import Base, RunConfig, Sweep, run_id
+from harness.config.instruments import is_timeline
 from harness.detect import Host, Machine
 from harness.errors import MissingDependencyError, StoreError, ValidationError
 from harness.processes import MARKER, launch_processes
@@ -25,6 +26,7 @@ from harness.runner import Summary, commands, data, point, run_sweep, schedule
 from harness.runner.alone import BusyError, alone, lock_path
 from harness.runner.interrupts import interrupts
 from harness.runner.labels import labels
+from harness.runner.listing import list_sweep
 from harness.runner.stale import stale_check
 from harness.store import Store
 from tests import factories
@@ -592,6 +594,61 @@ class TestOrder:
         assert [batch for batch in more if batch in fewer] == fewer
 
 
+class TestTimeline:
+    """``measure.instruments: [timeline]`` is one launch more of each point, in the first block."""
+
+    @pytest.fixture
+    def sweep(self) -> Sweep:
+        keys = {"engine": "horovod", "backend": "gloo", "placement": ["1x1", "1x2"]}
+        sweep = make_sweep((75, 100), blocks=2, instruments=["phases", "timeline"])
+        return sweep.model_copy(update={"point": sweep.point | keys, "base": Base()})
+
+    @pytest.fixture
+    def work(self, sweep: Sweep, tmp_path: Path) -> schedule.Work:
+        return schedule.planned(sweep, MACHINE, tmp_path)
+
+    def test_comes_last_in_the_first_block_and_never_again(self, work: schedule.Work) -> None:
+        first, second = (list(schedule.block_launches(work, repeat)) for repeat in range(2))
+        kinds = [is_timeline(launch.config) for launch in first]
+        assert kinds == [False] * 6 + [True] * 2
+        assert {launch.config.batch_size for launch in first[6:]} == {75, 100}
+        assert {launch.config.world_size for launch in first[6:]} == {2}
+        assert not any(launch.block.is_base for launch in first[6:])
+        assert [launch.block.order for launch in first] == list(range(8))
+        assert not any(is_timeline(launch.config) for launch in second)
+        assert all("timeline" not in launch.config.measure.instruments for launch in second)
+
+    def test_counts_once(self, work: schedule.Work) -> None:
+        ids = schedule.run_ids(work, 2)
+        assert len(ids) == len(set(ids)) == 2 * 6 + 2
+        assert sorted(launch.run_id for launch in schedule.missing(work)) == sorted(ids)
+
+    def test_is_a_point_of_its_own_with_a_name(self, sweep: Sweep, tmp_path: Path) -> None:
+        def launch(planned: schedule.Planned, place: point.Place, *_: object) -> point.Done:
+            made = factories.record(planned.config, planned.block.repeat)
+            made = made.model_copy(update={"resolved": planned.resolved})
+            return point.Done(place.store.commit(made, None), 0.0)
+
+        report = stub_sweep.PlainReport(sys.stderr)
+        assert any(
+            line.endswith("batch 75 timeline") for line in commands(sweep, MACHINE, tmp_path)
+        )
+        done = run_sweep(sweep, MACHINE, tmp_path, report=report, data_dir=tmp_path, launch=launch)
+        assert (done.ok, done.failed) == (14, 0)
+        states = {p.label: p.summary() for p in list_sweep(tmp_path / "stub").points}
+        name = "stress_strain horovod/gloo 1x2 batch 100"
+        assert states[f"{name} timeline"] == "1/1 done"
+        assert states[name] == "2/2 done"
+        assert not list(commands(sweep, MACHINE, tmp_path))
+
+    def test_that_was_decided_otherwise_is_named(self, work: schedule.Work) -> None:
+        (made, *_) = work.plan.timelines
+        record = factories.record(made)
+        other = record.resolved.model_copy(update={"launcher": "srun"})
+        with pytest.raises(StoreError, match=r"batch 75 timeline .*launcher srun"):
+            stale_check(work.plan, Path("x"))(record.model_copy(update={"resolved": other}))
+
+
 class TestTarget:
     """``ci_target`` adds blocks, as long as an interval is too wide and up to ``max_blocks``."""
 
@@ -618,6 +675,15 @@ class TestTarget:
 
     def test_wide_ends_at_most(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.run(tmp_path, 0.5, monkeypatch, max_blocks=7).ok == 2 * 7
+
+    def test_marks_the_blocks_that_it_adds(self, tmp_path: Path) -> None:
+        def flags(**measure: float) -> list[bool]:
+            work = schedule.planned(make_sweep(blocks=2, **measure), MACHINE, tmp_path)
+            blocks = (schedule.block_launches(work, repeat) for repeat in range(work.max_blocks))
+            return [launch.block.sequential for block in blocks for launch in block]
+
+        assert flags(ci_target=0.05, max_blocks=7) == [False] * 5 + [True] * 2
+        assert flags() == [False] * 2
 
     def test_in_between(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # A spread of 8 % on every other block: 7.4 % half width of 5 blocks is too wide, and

@@ -40,6 +40,7 @@ class Loop:
         self._missed = 0
         self._paused = True
         self._pending = b""
+        self._started_cpu_s = time.process_time()
 
     def run(self) -> int:
         """Sample until told to stop, or left alone; return the exit code."""
@@ -122,7 +123,7 @@ class Loop:
             "width": len(self._columns),
             "byteorder": sys.byteorder,
             "missed": self._missed,
-            "own_cpu_s": time.process_time(),
+            "own_cpu_s": time.process_time() - self._started_cpu_s,
             "cores": sorted(os.sched_getaffinity(0)),
             "devices": devices,
         }

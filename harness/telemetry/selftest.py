@@ -35,12 +35,11 @@ def self_test() -> int:
 
 
 def _node_line(series: NodeSeries, samples: int, utilisation: float | None) -> str:
-    # The start included: imports, and NVML's own.
     share = series.sampler_cpu_s / (series.times_s[-1] - series.times_s[0])
     return (
         f"{series.host}: {samples} samples in {SECONDS:g} s, {series.missed} missed, "
         f"cpu_utilisation {_shown(utilisation)}, the sampler on cores "
-        f"{','.join(map(str, series.sampler_cores))} took {share:.1%} of one with its start"
+        f"{','.join(map(str, series.sampler_cores))} took {share:.2%} of one"
     )
 
 

@@ -43,4 +43,4 @@ class NodeSeries:
     devices: tuple[DeviceSeries, ...] = ()
     missed: int = 0  # samples that were due while the sampler did not run
     sampler_cores: tuple[int, ...] = ()  # where it was allowed to run
-    sampler_cpu_s: float = 0.0  # what it took itself, its start included
+    sampler_cpu_s: float = 0.0  # what it took itself, its start left out

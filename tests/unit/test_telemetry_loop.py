@@ -128,10 +128,13 @@ def test_samples_it_could_not_take_are_counted_and_not_made_up(talk: Callable[..
     one = talk(0.02)
     one.collector.slow_s = 0.1
     time.sleep(0.6)
+    one.collector.slow_s = 0.0
+    time.sleep(0.1)
     header, (times_s, *_) = one.stop()
-    assert header["samples"] <= 9
     assert header["missed"] >= 8
-    assert (np.diff(times_s)[1:] >= 0.099).all()  # no burst to make up for it
+    assert header["samples"] <= 18  # no burst to make up for them: 7 slow ones, 6 after these
+    due = (times_s[-1] - times_s[0]) / 0.02 + 1
+    assert header["samples"] + header["missed"] <= due + 1
 
 
 def test_it_ends_with_its_commands(talk: Callable[..., Talk]) -> None:
@@ -178,11 +181,12 @@ def test_where_the_sampler_runs(
     cores = {11: {0}, 12: {1}, 10: launcher}
     moved: list[set[int]] = []
     monkeypatch.setattr(place, "read_process", lambda pid: {11: _Child(10)}[pid])
-    monkeypatch.setattr(place.os, "sched_getaffinity", lambda pid: cores[pid])
-    monkeypatch.setattr(place.os, "sched_setaffinity", lambda pid, to: moved.append(to))
-    monkeypatch.setattr(place.os, "getuid", lambda: 1000)
-    monkeypatch.setattr(place.os, "stat", lambda path: _Owned(owner))
-    place.leave_the_ranks_cores(11, (11, 12))
+    with monkeypatch.context() as patch:  # of ``os``, and so of everybody
+        patch.setattr(place.os, "sched_getaffinity", lambda pid: cores[pid])
+        patch.setattr(place.os, "sched_setaffinity", lambda pid, to: moved.append(to))
+        patch.setattr(place.os, "getuid", lambda: 1000)
+        patch.setattr(place.os, "stat", lambda path: _Owned(owner))
+        place.leave_the_ranks_cores(11, (11, 12))
     assert moved == [wanted]
 
 

@@ -8,21 +8,97 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.errors import AnalysisError
+from harness.provenance import interfaces, settings
 
+#: Provenance that two launches of one curve must have in common: hardware, and software that is
+#: part of what is measured; a name of a mapping means all of its keys. Hosts, processes, devices'
+#: ids and paths are not: they differ from launch to launch.
+SHARED_PROVENANCE = (
+    "harness.version", "python", "packages", "versions", "kernel", "cpu_model", "cores",
+    "gpu.model", "gpu.driver", "gpu.cuda_driver", "gpu.memory_bytes", "gpu.power_limit_w",
+    "gpu.mig", "nccl.version", "mpi.library", "mpi.cuda_aware", "horovod.version",
+    "horovod.build.digest",
+)  # fmt: skip
+#: The same of each node, of all nodes together.
+_SHARED_OF_NODES = (
+    "sockets", "physical_cores", "smt", "numa_nodes", "governor", "turbo", "clocksource",
+    "transparent_hugepage",
+)  # fmt: skip
+#: Reads and writes records, and is in no step.
+_UNINVOLVED = frozenset({"packages.pyarrow"})
+
+#: What the shell set and no config has. Unlike any other key it is complete: a variable that it
+#: lacks was not set.
+SETTINGS = "settings"
+_UNSET = "unset"
 _SHOWN = 3
+
+
+def shared_provenance(provenance: Mapping[str, Any], launcher: str = "") -> dict[str, Any]:
+    """Return what two launches of one curve must have in common: ``{"packages.torch": "2.13.0"}``.
+
+    Values are texts, and that of ``SETTINGS`` a mapping. Keys that an older record does not have,
+    or that an engine has no use for, are missing in what is returned, too. ``launcher`` is the one
+    that started the ranks: what it sets by itself is no setting.
+    """
+    kept: dict[str, str] = {}
+    for name in SHARED_PROVENANCE:
+        value = _at(provenance, name)
+        if isinstance(value, Mapping):
+            kept |= {f"{name}.{key}": str(inner) for key, inner in value.items()}
+        elif value is not None:
+            kept[name] = str(value)
+    kept |= _of_nodes(provenance.get("nodes"))
+    shared: dict[str, Any] = {key: kept[key] for key in kept if key not in _UNINVOLVED}
+    environment = provenance.get("environment")
+    if isinstance(environment, Mapping):
+        shared[SETTINGS] = settings(environment, launcher)
+        if len(provenance.get("hosts") or ()) > 1:
+            chosen = interfaces(environment)
+            shared |= {f"environment.{name}": value or _UNSET for name, value in chosen.items()}
+    return shared
+
+
+def _at(provenance: Mapping[str, Any], name: str) -> Any:
+    """Return what is at a dotted name; None where there is nothing, or another shape."""
+    value: Any = provenance
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _of_nodes(nodes: Any) -> dict[str, str]:
+    if not isinstance(nodes, Mapping):
+        return {}
+    found: dict[str, str] = {}
+    for key in _SHARED_OF_NODES:
+        values = {str(node[key]) for node in nodes.values() if node.get(key) is not None}
+        if values:
+            found[f"node.{key}"] = " / ".join(sorted(values))
+    return found
 
 
 def differences(provenances: Iterable[str]) -> dict[str, dict[str, int]]:
     """Return each key that has several values, with the number of launches of each value.
 
-    ``provenances`` are JSON texts as the table has them. A key that an older record lacks says
-    nothing, so it is compared among those that have it.
+    ``provenances`` are JSON texts as the table has them. A key that a record lacks says nothing,
+    so it is compared among those that have it; but see ``SETTINGS``.
     """
+    parsed = [(json.loads(text), launches) for text, launches in Counter(provenances).items()]
+    variables = {name for shared, _ in parsed for name in shared.get(SETTINGS, ())}
     found: dict[str, Counter[str]] = {}
-    for text, launches in Counter(provenances).items():
-        for key, value in json.loads(text).items():
+    for shared, launches in parsed:
+        for key, value in _flat(shared, variables).items():
             found.setdefault(key, Counter())[value] += launches
     return {key: dict(counts) for key, counts in sorted(found.items()) if len(counts) > 1}
+
+
+def _flat(shared: Mapping[str, Any], variables: Iterable[str]) -> dict[str, str]:
+    flat = {key: value for key, value in shared.items() if key != SETTINGS}
+    if SETTINGS in shared:
+        was_set = shared[SETTINGS]
+        flat |= {f"environment.{name}": was_set.get(name, _UNSET) for name in variables}
+    return flat
 
 
 def refuse_unlike(what: str, rows: Iterable[Mapping[str, Any]]) -> None:

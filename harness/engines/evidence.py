@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
+from collections.abc import Sequence
 
-#: Whatever a vendor calls its MPI, the loader's name begins with one of these.
-MPI_STEMS = ("libmpi.so", "libmpich.so", "libmpi_cray", "libmpi_gnu", "libmpi_intel", "libmpi_")
+from harness.provenance.libraries import loaded_libraries
+from harness.provenance.mpi import MPI_STEMS, mpi
+from harness.record import BackendProof
+
+__all__ = [
+    "MPI_STEMS",
+    "NETWORK_STEMS",
+    "horovod_backend",
+    "horovod_controller",
+    "loaded_libraries",
+    "mpi_evidence",
+    "of_launch",
+]
+
 NETWORK_STEMS = ("libnccl.so", "libucp.so", "libibverbs.so")
 
-
-def loaded_libraries(*stems: str) -> dict[str, str]:
-    """Return the shared libraries mapped into this process whose file name begins with a stem."""
-    found: dict[str, str] = {}
-    with open(f"/proc/{os.getpid()}/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            path = line.split(maxsplit=5)[-1].strip()
-            name = os.path.basename(path)
-            for stem in stems:
-                if name.startswith(stem):
-                    found.setdefault(stem, path)
-    return found
+#: Evidence that is a set: each rank has its own connections, and a launch has all of them.
+_UNITED = "nccl_transports"
 
 
 def mpi_evidence() -> dict[str, str]:
-    """Return the file of the MPI in this process, and what it calls itself; empty without one."""
-    for path in loaded_libraries(*MPI_STEMS).values():
-        library = ctypes.CDLL(path)
-        if hasattr(library, "MPI_Get_library_version"):
-            return {"libmpi": path, "mpi_library": _library_version(library)}
-    return {}
+    """Return the file of the MPI in this process, and what it says of itself; empty without one."""
+    found = mpi()
+    if not found:
+        return {}
+    aware = {"mpi_cuda_aware": str(found["cuda_aware"])} if "cuda_aware" in found else {}
+    return {"libmpi": str(found["path"]), "mpi_library": str(found["library"]), **aware}
 
 
-def _library_version(library: ctypes.CDLL) -> str:
-    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
-    # MPI 3.1, section 8.1.1: may be called at any time, even before MPI_Init.
-    library.MPI_Get_library_version(text, ctypes.byref(length))
-    return " ".join(text.value.decode(errors="replace").split())
+def of_launch(proofs: Sequence[BackendProof]) -> BackendProof:
+    """Return rank 0's proof with what other ranks add: all transports, and any other evidence.
+
+    Rank 0 alone need not have a connection to another node. Where the ranks' word differs
+    (another NCCL on one node, say), the key has each of them once.
+    """
+    evidence: dict[str, str] = {}
+    for name in dict.fromkeys(name for proof in proofs for name in proof.evidence):
+        values = [proof.evidence[name] for proof in proofs if name in proof.evidence]
+        if name == _UNITED:
+            parts = {part for value in values for part in value.split(", ")}
+            evidence[name] = ", ".join(sorted(parts))
+        else:
+            evidence[name] = " / ".join(dict.fromkeys(values))
+    return proofs[0].model_copy(update={"evidence": evidence})
 
 
 def horovod_backend(

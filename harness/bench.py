@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness import affinity, instruments, provenance, ranks, raw, watchdog
 from harness.clock import told_if_slow, utc_now
@@ -253,7 +254,7 @@ def _summarise(
         **instruments.summarise(job, found, summary, series),
         "provenance": provenance.collect([r.facts for r in results], versions),
     }
-    plain = {
+    plain: dict[str, list[NDArray[np.float64] | None]] = {
         "none": [result.window.step_s for result in results],
         "allreduce": [one.allreduce for one in found],
     }

@@ -28,6 +28,7 @@ from harness.ranks import RankPlace, find_place
 from harness.record import RunRecord
 from harness.spec import BlockRef, Resolved
 from harness.store.files import named_errors
+from harness.summary import summary
 
 SWEEP = "bench"
 WHERE = "bench"
@@ -68,7 +69,7 @@ def by_hand(
         measured = bench.measure(config, resolved, data_dir, engine, world, cores, timeline)
         if measured is not None:
             record = _write(config, resolved, results, started_at, measured)
-            print("\n".join(summary(record, results / SWEEP)), flush=True)
+            print("\n".join(summary(record, results / SWEEP, timeline)), flush=True)
         engine.barrier()
     return 0
 
@@ -172,6 +173,8 @@ def _set_environment(config: RunConfig, resolved: Resolved) -> None:
         return
     os.environ.update(tuning.to_environment(config.horovod))
     os.environ.update(tuning.transport(resolved.backend, resolved.controller))
+    if is_timeline(config):
+        os.environ.update(tuning.DYNAMIC_TIMELINE)
 
 
 def _as_placed(config: RunConfig, resolved: Resolved, engine: Engine) -> tuple[RunConfig, Resolved]:
@@ -234,43 +237,3 @@ def _allocation(resolved: Resolved, started_at: str) -> str:
     speedup.
     """
     return f"hand:{resolved.hosts[0]}:{started_at}"
-
-
-def summary(record: RunRecord, folder: Path) -> list[str]:
-    """Return what a person wants to see of one launch, as lines."""
-    config, window = record.config, record.window
-    assert window is not None  # an ok record has both
-    assert record.backend is not None
-    named = config.engine
-    if record.backend.proven:
-        named += f", backend {record.backend.proven}"
-    if record.backend.controller:
-        named += f", {record.backend.controller} controller"
-    placement = "+".join(map(str, record.resolved.placement))
-    lines = [
-        f"{config.workload.name} ({config.workload.framework}), {named}, "
-        f"N = {record.resolved.world_size} ({placement} on {', '.join(record.resolved.hosts)})",
-        f"  batch size {config.rank_batch} a rank, {config.global_batch} in all ({config.scaling})",
-        f"  throughput      {window.throughput_samples_per_s:,.0f} samples/s "
-        f"({window.steps} steps in {window.wall_s:.2f} s, after {window.warmup_steps} of warm-up)",
-        f"  step            {_ms(window.wall_s / window.steps)} mean, "
-        f"{_ms(window.step_median_s)} median",
-    ]
-    phases, isolated = record.phases, record.allreduce
-    if phases is not None and phases.exposed_sync_s is not None:
-        lines.append(
-            f"  exposed sync    {_ms(phases.exposed_sync_s)} a step "
-            f"(transfer {_ms(phases.transfer_s)}, wait {_ms(phases.wait_s)})"
-        )
-    if isolated is not None:
-        lines.append(
-            f"  all-reduce      {_ms(isolated.latency_p50_s)} for {isolated.bytes:,} bytes alone "
-            f"({isolated.busbw_bytes_per_s / 1e9:.3f} GB/s busbw)"
-        )
-    lines.append(f"  loss            {window.first_loss:.4g} to {window.last_loss:.4g}")
-    lines.append(f"  record          {folder / 'runs' / (record.run_id + '.json')}")
-    return lines
-
-
-def _ms(seconds: float | None) -> str:
-    return "not measured" if seconds is None else f"{seconds * 1e3:.2f} ms"

@@ -90,7 +90,7 @@ def list_results(
     results: Annotated[Path, typer.Argument(metavar="RESULTS")] = RESULTS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """List sweeps and their points; RESULTS is a folder of results, or one sweep's folder or name."""
+    """List sweeps and their points; RESULTS is a folder of results, or one sweep."""
     from harness.cli.listing import command_ls
 
     return command_ls(results, as_json)
@@ -163,6 +163,21 @@ def bench(
         "framework": framework,
     }
     return command_bench(workload, run_file, flags, overrides or [], results)
+
+
+@app.command()
+def timeline(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Written by HOROVOD_TIMELINE.")],
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", help="Steps in it (default: how often a tensor is reduced)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Say where the all-reduces of a Horovod timeline spend their time, a step."""
+    from harness.cli.timeline import command_timeline
+
+    return command_timeline(path, as_json, steps)
 
 
 @app.command(

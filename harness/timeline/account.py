@@ -21,7 +21,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 #: States of a tensor, in the order it goes through them.
 PHASES = ("negotiation", "queue", "copy_in", "allreduce", "copy_out")
@@ -127,12 +127,12 @@ class Account:
         phase = event.get("ph")
         if phase == "B":
             name = event.get("name")
-            named = isinstance(name, str)
-            self.negotiations += named and name.startswith(_NEGOTIATE)
-            if self.negotiations:
-                if not named:
-                    raise BadEventError("begins something without a name")
-                self._begin(self._tensor(event), name, self._time_us(event))
+            if isinstance(name, str):
+                self.negotiations += name.startswith(_NEGOTIATE)
+                if self.negotiations:
+                    self._begin(self._tensor(event), name, self._time_us(event))
+            elif self.negotiations:
+                raise BadEventError("begins something without a name")
         elif phase == "E":
             if self.negotiations:
                 self._end(self._pid(event), self._time_us(event))
@@ -250,9 +250,13 @@ class Account:
 
     def _time_us(self, event: dict[str, Any]) -> float:
         now_us = event.get("ts")
-        if type(now_us) not in (int, float) or not 0 <= now_us < _MAX_US:
+        if not _is_number(now_us) or not 0 <= now_us < _MAX_US:
             raise BadEventError("has no time (ts) that is a number of microseconds")
         if now_us < self._now_us:
             raise BadEventError("has a time (ts) before that of the event before it")
         self._now_us = now_us
-        return float(now_us)
+        return now_us
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return type(value) is int or type(value) is float  # and no bool

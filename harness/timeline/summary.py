@@ -22,7 +22,7 @@ class PhaseTime:
 
     union_s: float  # at least one tensor was in it: comparable with a step
     sum_s: float  # over the tensors: how long they were in it, all together
-    tensors: float  # that came into it
+    entries: float  # tensors coming into it, as often as each does
     names: tuple[str, ...]  # of Horovod's activities
 
 
@@ -127,6 +127,6 @@ def _phase(account: Account, name: str, steps: int) -> PhaseTime | None:
     return PhaseTime(
         union_s=spans.union_us * 1e-6 / steps,
         sum_s=spans.sum_us * 1e-6 / steps,
-        tensors=spans.entered / steps,
+        entries=spans.entered / steps,
         names=tuple(sorted(account.names[name])),
     )

@@ -18,6 +18,7 @@ import pytest
 from harness import telemetry
 from harness.errors import LaunchError, MissingDependencyError
 from harness.processes import read_process
+from harness.telemetry import sampler as sampler_module
 from tests.integration.ranks import ROOT
 
 STUB = ROOT / "tests" / "unit" / "nvml_stub"
@@ -172,6 +173,24 @@ def test_a_sampler_that_died_is_an_error() -> None:
         with pytest.raises(LaunchError, match="ended by itself with -9"):
             sampler.stop()
         assert sampler.pid is None
+
+
+def test_a_sampler_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "ANSWER_S", 0.2)
+    monkeypatch.setattr(sampler_module, "_END_S", 0.2)
+    with telemetry.Sampler((os.getpid(),)) as sampler:
+        pid = sampler.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(LaunchError, match="does not answer; it was ended"):
+            sampler.pause()
+        assert not alive(pid)
+
+
+@pytest.mark.parametrize("interval_s", [0.0, -1.0, float("nan")])
+def test_an_interval_is_above_zero(interval_s: float) -> None:
+    with pytest.raises(ValueError, match="above 0 s"):
+        telemetry.Sampler((os.getpid(),), interval_s=interval_s)
 
 
 @pytest.mark.parametrize("how", [(), ("paused",), ("fork",), ("fork", "paused")])

@@ -15,13 +15,18 @@ from typing import Any
 import numpy as np
 
 from harness.config import RunConfig, run_id
+from harness.config.instruments import timeline_config
+from harness.config.models import Measure
 from harness.record import (
+    Ablation,
     AllReduce,
     BackendProof,
     Phases,
     RunError,
     RunRecord,
     Status,
+    Steadiness,
+    Timeline,
     Window,
     WorkloadFacts,
 )
@@ -89,17 +94,25 @@ def record(
     order: int = 0,
     provenance: dict[str, Any] | None = None,
     throughput: float | None = None,
+    sequential: bool = False,
+    **parts: Any,
 ) -> RunRecord:
-    """Return a good record; ``factor`` multiplies its throughput, ``throughput`` replaces it."""
+    """Return a good record; ``factor`` multiplies its throughput, ``throughput`` replaces it.
+
+    ``parts`` are fields of the record, in place of what is made here.
+    """
     placement = placement_of(made, node)
     step_s, sync_s = step_times_s(made, len(placement))
     rate = throughput if throughput is not None else made.global_batch / step_s * factor
-    return RunRecord(
+    block = BlockRef(
+        repeat=repeat, allocation=allocation, is_base=is_base, order=order, sequential=sequential
+    )
+    whole = RunRecord(
         run_id=run_id(made, repeat),
         attempt=attempt,
         status="ok",
         sweep=sweep,
-        block=BlockRef(repeat=repeat, allocation=allocation, is_base=is_base, order=order),
+        block=block,
         config=made,
         resolved=_resolved(made, placement),
         started_at=f"2026-01-02T03:{repeat:02d}:{order:02d}Z",
@@ -119,7 +132,48 @@ def record(
         overheads={"phases": 0.01},
         allreduce=_allreduce(made, sync_s),
         provenance=PROVENANCE if provenance is None else provenance,
-    ).sealed()
+    )
+    return whole.model_copy(update=parts).sealed()
+
+
+def steady(**more: Any) -> Steadiness:
+    """Return what is said of a window that nothing is wrong with."""
+    plain = {"segments": 20, "change": 0.001, "p_value": 0.8, "drifting": False,
+             "outliers": 0, "outlier_time_share": 0.0}  # fmt: skip
+    return Steadiness(**(plain | more))
+
+
+def with_steadiness(one: RunRecord, **more: Any) -> RunRecord:
+    """Return a record whose window is ``steady(**more)``."""
+    assert one.window is not None
+    window = one.window.model_copy(update={"steadiness": steady(**more)})
+    return one.model_copy(update={"window": window}).sealed()
+
+
+def ablation(difference_s: float, exposed_sync_s: float) -> Ablation:
+    """Return an ablation with that difference."""
+    return Ablation(
+        block_steps=50,
+        with_s=(2e-3,) * 6,
+        without_s=(2e-3 - difference_s,) * 6,
+        difference_s=difference_s,
+        exposed_sync_s=exposed_sync_s,
+        interference_s=difference_s - exposed_sync_s,
+    )
+
+
+def timeline(made: RunConfig, *, overhead: float = 0.02, **more: Any) -> RunRecord:
+    """Return the record of the launch for the timeline of ``made``: it has no window."""
+    own = timeline_config(made, Measure(instruments=("timeline",)))
+    assert own is not None
+    found = Timeline(
+        steps=20, negotiation_s=1.5e-3, queue_s=40e-6, copy_in_s=30e-6, allreduce_s=600e-6,
+        copy_out_s=20e-6, cycles=2.5, tensors=10.0, allreduces=1.5, tensors_fused=10 / 1.5,
+        file="timeline.json",
+    )  # fmt: skip
+    parts = {"kind": "timeline", "window": None, "phases": None, "allreduce": None,
+             "timeline": found, "overheads": {"timeline": overhead}}  # fmt: skip
+    return record(own, **(parts | more))
 
 
 def failure(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.analysis.frame import COLUMNS, arrow_table, facts, to_pandas
+from harness.analysis.columns import COLUMNS
+from harness.analysis.frame import arrow_table, facts, to_pandas
 from harness.errors import AnalysisError, StoreError
 from harness.record import SCHEMA_VERSION, digest
 from harness.store import Store, write_atomic
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TABLE = "table.parquet"
 CSV = "table.csv"
 #: Raised when a column is added or means something else: an older table is then made anew.
-TABLE_VERSION = 1
+TABLE_VERSION = 2
 #: Status of a file that is no whole record; the runner moves it away and measures again.
 UNREADABLE = "unreadable"
 
@@ -55,7 +56,7 @@ class Source:
 def collect(sweep_dir: Path | str) -> Path:
     """Write ``table.parquet`` and ``table.csv`` into a sweep's folder; return the former's path.
 
-    One row a record, failed attempts included, columns as of ``frame.COLUMNS`` with the file's
+    One row a record, failed attempts included, columns as of ``columns.COLUMNS`` with the file's
     name, size and time before them. A file whose three are in the present table is not read again.
     A file that is no whole record becomes a row of status ``unreadable``. Raises StoreError where
     the folder cannot be read or a record is of a newer schema, AnalysisError where the table cannot

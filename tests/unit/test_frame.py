@@ -6,15 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from harness import provenance
 from harness.analysis import collecting, load
 from harness.analysis.collecting import collect
-from harness.analysis.frame import COLUMNS, frame, shared_provenance
+from harness.analysis.columns import COLUMNS
+from harness.analysis.frame import frame, shared_provenance
 from harness.errors import AnalysisError, StoreError
-from harness.record import RunRecord
+from harness.record import ClockCheck, DeviceTelemetry, NodeTelemetry, RunRecord, Telemetry
 from harness.store import Store
+from harness.store.migrate import migrate
 from tests import factories
 
 
@@ -52,6 +55,88 @@ def test_a_row_has_what_its_record_says() -> None:
     assert row["allreduce_p50_s"] == record.allreduce.latency_p50_s
     assert row["rank_wall_min_s"] == min(record.window.rank_wall_s)
     assert json.loads(row["config"])["backend"] == "gloo"
+
+
+def test_a_row_has_what_instruments_found() -> None:
+    made = factories.config("horovod", 2, backend="gloo")
+    record = factories.record(
+        made,
+        sequential=True,
+        ablation=factories.ablation(500e-6, 420e-6),
+        overheads={"phases": 0.01, "ablation": -0.02, "telemetry": 0.07},
+        clocks=ClockCheck(
+            method="host", offsets_s=(0.0, 0.0), error_s=1e-6, drift=0.0,
+            skew_s=90e-6, wait_s=45e-6, resolved=True,
+        ),
+    )  # fmt: skip
+    record = factories.with_steadiness(
+        record, change=0.04, p_value=1e-4, drifting=True, outliers=3, outlier_time_share=0.01
+    )
+    (row,) = frame([record]).to_dict("records")
+    assert (row["sequential"], row["drifting"], row["outliers"]) == (True, True, 3)
+    assert (row["drift_change"], row["drift_p_value"]) == (0.04, 1e-4)
+    assert row["outlier_time_share"] == 0.01
+    assert row["phase_sum_s"] == record.phases.sum_s
+    assert row["ablation_difference_s"] == 500e-6
+    assert row["interference_s"] == pytest.approx(80e-6)
+    assert (row["skew_s"], row["clock_wait_s"]) == (90e-6, 45e-6)
+    assert (row["clock_error_s"], row["skew_resolved"]) == (1e-6, True)
+    overheads = [row[f"{name}_overhead"] for name in ("phase", "ablation", "telemetry")]
+    assert overheads == [0.01, -0.02, 0.07]
+    for absent in ("timeline_overhead", "timeline_steps", "cpu_utilisation", "gpu_power_w"):
+        assert pd.isna(row[absent])
+
+
+def test_a_timeline_is_a_row_without_a_window() -> None:
+    record = factories.timeline(factories.config("horovod", 2, backend="gloo"))
+    (row,) = frame([record]).to_dict("records")
+    assert (row["kind"], row["timeline_steps"]) == ("timeline", 20)
+    assert row["timeline_negotiation_s"] == record.timeline.negotiation_s
+    assert row["timeline_allreduces"] == record.timeline.allreduces
+    assert row["timeline_overhead"] == 0.02
+    assert pd.isna(row["throughput_samples_per_s"])
+
+
+def test_telemetry_is_averaged_over_what_it_is_of() -> None:
+    device = DeviceTelemetry(
+        index=0, uuid="GPU-0", name="Test GPU", samples=50, utilisation_mean=0.6,
+        sm_activity_mean=None, memory_used_max_bytes=None, power_mean_w=300.0, energy_j=None,
+        energy_per_sample_j=None, sm_clock_mean_mhz=None, throttle_reasons=("SwPowerCap",),
+    )  # fmt: skip
+    other = device.model_copy(update={"index": 1, "uuid": "GPU-1", "utilisation_mean": 0.8})
+    nodes = tuple(
+        NodeTelemetry(
+            host=host, samples=50, interval_s=0.1, cpu_utilisation_mean=cpu,
+            rank_cpu_mean=(1.0, 1.5), rank_rss_max_bytes=(10, rss), devices=devices,
+        )
+        for host, cpu, rss, devices in (("a", 0.2, 30, (device,)), ("b", 0.4, 20, (other,)))
+    )  # fmt: skip
+    found = Telemetry(nodes=nodes, power_mean_w=600.0, energy_per_sample_j=0.5)
+    made = factories.config("horovod", 2, backend="gloo")
+    (row,) = frame([factories.record(made, telemetry=found)]).to_dict("records")
+    assert row["cpu_utilisation"] == pytest.approx(0.3)
+    assert row["rank_cpu_cores"] == pytest.approx(1.25)
+    assert row["rank_rss_max_bytes"] == 30
+    assert row["gpu_utilisation"] == pytest.approx(0.7)
+    assert (row["gpu_power_w"], row["energy_per_sample_j"]) == (600.0, 0.5)
+    assert row["gpu_throttle_reasons"] == "SwPowerCap"
+    bare = Telemetry(
+        nodes=tuple(node.model_copy(update={"devices": ()}) for node in nodes),
+        power_mean_w=None, energy_per_sample_j=None,
+    )  # fmt: skip
+    (row,) = frame([factories.record(made, telemetry=bare)]).to_dict("records")
+    for absent in ("gpu_utilisation", "gpu_power_w", "gpu_throttle_reasons"):
+        assert pd.isna(row[absent])
+
+
+def test_a_record_of_schema_1_has_its_overhead_where_the_others_are(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "records" / "v1.json"
+    data = json.loads(golden.read_text())
+    record = RunRecord.model_validate(migrate(dict(data), "v1.json"))
+    (row,) = frame([record]).to_dict("records")
+    assert row["phase_overhead"] == data["phases"]["overhead"]
+    assert row["phase_sum_s"] == record.phases.sum_s
+    assert row["sequential"] is False
 
 
 def test_strong_scaling_declares_the_global_batch() -> None:

@@ -37,11 +37,12 @@ class Within:
         return float(growth.sum() / span_s.sum())
 
     def ratio(self, part: Column, whole: Column) -> float | None:
-        """Return the growth of one counter in that of another."""
-        numerator, denominator = self.rate(part), self.rate(whole)
-        if numerator is None or denominator is None or denominator == 0.0:
-            return None
-        return numerator / denominator
+        """Return the growth of one counter in that of another.
+
+        Each may step back for a moment: the kernel's account of waiting for a disk does (proc(5)).
+        """
+        growth, total = self._steps(part)[0].sum(), self._steps(whole)[0].sum()
+        return float(growth / total) if total > 0.0 else None
 
     def mean(self, values: Column) -> float | None:
         """Return the mean over time of what was read at the samples, linear between them."""

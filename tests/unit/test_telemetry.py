@@ -112,6 +112,13 @@ def test_a_counter_that_was_set_anew_tells_nothing() -> None:
     assert told.energy_per_sample_j is None
 
 
+def test_waiting_for_a_disk_may_be_counted_back_for_a_moment() -> None:
+    series = node()
+    series.cpu_total_s[15] = series.cpu_total_s[14] - 0.01
+    (told,) = telemetry.summarise([(series, START_S, END_S)], samples=10).nodes
+    assert told.cpu_utilisation_mean == pytest.approx(3.0 / 8.0)
+
+
 def test_a_total_misses_no_device() -> None:
     series = node(gpus=2)
     silent = replace(series.devices[1], columns={})

@@ -49,9 +49,9 @@ def timeline_lines(summary: Summary, path: Path) -> Iterator[str]:
     yield f"  {_steps(summary)}"
     fused = f"{summary.allreduces:.4g} all-reduces of {summary.tensors_fused:.4g} tensors"
     yield f"  a step: {summary.tensors:.4g} tensors reduced, in {fused} (means)"
-    yield f"  span: {_ms(summary.span_s)} a step, from the first request to the last all-reduce"
+    yield f"  span: {_time(summary.span_s)} a step, from the first request to the last all-reduce"
     if summary.cycles is not None and summary.cycle_s is not None:
-        yield f"  cycles: {summary.cycles:.4g} a step, one every {_ms(summary.cycle_s)}"
+        yield f"  cycles: {summary.cycles:.4g} a step, one every {_time(summary.cycle_s)}"
     yield ""
     yield from _table(summary)
     yield ""
@@ -72,7 +72,7 @@ def _table(summary: Summary) -> Iterator[str]:
         phase: PhaseTime | None = getattr(summary, field)
         if phase is not None:
             share = f"{phase.union_s / summary.span_s:.1%}" if summary.span_s else "–"
-            rows.append((label, _ms(phase.union_s), share, _ms(phase.sum_s)))
+            rows.append((label, _time(phase.union_s), share, _time(phase.sum_s)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     for row in rows:
         cells = [row[0].ljust(widths[0])]
@@ -80,5 +80,8 @@ def _table(summary: Summary) -> Iterator[str]:
         yield "  " + "  ".join(cells).rstrip()
 
 
-def _ms(seconds: float) -> str:
+def _time(seconds: float) -> str:
+    """Horovod counts microseconds, and of a step's mean the next digit says something too."""
+    if seconds < 0.99995e-3:
+        return f"{seconds * 1e6:.1f} µs"
     return f"{seconds * 1e3:,.3f} ms"

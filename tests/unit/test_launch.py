@@ -109,6 +109,15 @@ def _cases() -> dict[str, dict[str, Case]]:
         config(backend="mpi-host", launcher="horovodrun", placement="1x2"),
         machine(**GPUS, mpi=OPENMPI_4, python_by_backend={"mpi-host": "/opt/host/bin/python"}),
     )
+    timeline = {"instruments": ["timeline"]}
+    hvdrun["gloo-1x2-timeline"] = (
+        config(backend="gloo", placement="1x2", measure=timeline),
+        machine(),
+    )
+    mpirun["openmpi5-2x2-timeline"] = (
+        config(backend="mpi", launcher="mpirun", placement="2x2", measure=timeline),
+        machine(TWO),
+    )
     slurm = machine(TWO, slurm=True)
     srun["none"] = (config(engine="none", launcher="srun"), slurm)
     srun["ddp-1x2"] = (config(engine="ddp", launcher="srun", placement="1x2"), slurm)
@@ -181,6 +190,19 @@ def test_another_program_can_take_the_place_of_bench() -> None:
         "probe.py",
         "a b",
     )
+
+
+def test_only_a_launch_for_the_timeline_is_one_in_which_it_can_be_started() -> None:
+    """From Horovod's start on it would make rank 0 another rank in every launch that has it."""
+    for launcher, cases in CASES.items():
+        for name in cases:
+            found = command(launcher, name).env.get("HOROVOD_TIMELINE")
+            assert found == ("DYNAMIC" if name.endswith("-timeline") else None), (launcher, name)
+    argv = command("mpirun", "openmpi5-2x2-timeline").argv
+    assert has(argv, "-x", "HOROVOD_TIMELINE")  # on all hosts: ranks with and without it hang
+    every = {"instruments": ["phases", "ablation", "clocks", "telemetry"]}
+    point = config(backend="gloo", placement="1x2", measure=every)
+    assert "HOROVOD_TIMELINE" not in build(point, machine(), RUN_FILE).env
 
 
 def test_mpi_never_binds_because_ranks_bind_themselves() -> None:

@@ -153,9 +153,9 @@ class DeviceTelemetry(Frozen):
     memory_used_max_bytes: int | None
     power_mean_w: float | None
     energy_j: float | None
-    energy_per_sample_j: float | None
+    energy_per_sample_j: float | None  # a sample of the ranks on this device
     sm_clock_mean_mhz: float | None
-    throttle_reasons: tuple[str, ...]
+    throttle_reasons: tuple[str, ...] | None  # seen in any sample; None: not told
 
 
 class NodeTelemetry(Frozen):
@@ -164,9 +164,9 @@ class NodeTelemetry(Frozen):
     host: str
     samples: int
     interval_s: float
-    cpu_utilisation_mean: float  # 0..1 of the node's cores
-    rank_cpu_mean: tuple[float, ...]  # cores busy for each rank of the node
-    rank_rss_max_bytes: tuple[int, ...]
+    cpu_utilisation_mean: float | None  # 0..1 of the node's cores; None in too short a window
+    rank_cpu_mean: tuple[float | None, ...]  # cores busy for each rank of the node
+    rank_rss_max_bytes: tuple[int | None, ...]
     devices: tuple[DeviceTelemetry, ...] = ()
 
 

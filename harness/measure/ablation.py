@@ -22,7 +22,7 @@ from harness.feed.shard import Feed
 from harness.measure.blocks import ORDER, block_steps, timed_block
 from harness.record import Ablation
 
-QUADS = 3
+QUADS = 2
 
 
 @dataclass(frozen=True)

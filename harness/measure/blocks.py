@@ -11,7 +11,7 @@ from harness.feed.shard import Feed
 ORDER = (True, False, False, True)  # with what is compared?
 SETTLE_STEPS = 3  # after a switch, not timed: pipelines and caches of the other kind drain
 MIN_STEPS = 5
-SHARE = 0.05  # of the window's steps, for one block
+SHARE = 0.1  # of the window's steps, for one block
 
 
 def block_steps(window_steps: int) -> int:

@@ -71,10 +71,11 @@ class Within:
             return None
         return per_second * self._window_s
 
-    def bits(self, values: Column) -> int:
-        """Return all bits that were set in any sample."""
+    def bits(self, values: Column) -> int | None:
+        """Return all bits that were set in any sample; None where no sample has them."""
         told = values[self._inside]
-        return int(np.bitwise_or.reduce(told[~np.isnan(told)].astype(np.int64)))
+        known = told[~np.isnan(told)]
+        return int(np.bitwise_or.reduce(known.astype(np.int64))) if len(known) else None
 
     def _steps(
         self, values: Column
@@ -122,6 +123,7 @@ def _device(device: DeviceSeries, within: Within, rank_samples: float) -> Device
     absent = np.full(within.all_samples, np.nan)
     column = {name: device.columns.get(name, absent) for name in _COLUMNS}
     power_w = within.mean(column["power_w"])
+    throttle_bits = within.bits(column["throttle_reasons_bits"])
     energy_j = within.over_window(within.rate(column["energy_j"]), column["energy_j"])
     if "energy_j" not in device.columns:
         energy_j = within.over_window(power_w, column["power_w"])
@@ -137,7 +139,7 @@ def _device(device: DeviceSeries, within: Within, rank_samples: float) -> Device
         energy_j=energy_j,
         energy_per_sample_j=None if energy_j is None else energy_j / (device.ranks * rank_samples),
         sm_clock_mean_mhz=within.mean(column["sm_clock_mhz"]),
-        throttle_reasons=throttle_names(within.bits(column["throttle_reasons_bits"])),
+        throttle_reasons=None if throttle_bits is None else throttle_names(throttle_bits),
     )
 
 

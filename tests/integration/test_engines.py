@@ -83,5 +83,5 @@ def test_after_an_ablation_training_goes_on_as_if_nothing_had_been(
 ) -> None:
     for answer in answers:
         assert answer["ablated"]["same"]
-        assert answer["ablated"]["blocks"] == [6, 6, 5]
+        assert answer["ablated"]["blocks"] == [4, 4, 5]
         assert min(answer["ablated"]["seconds"]) > 0

@@ -35,14 +35,14 @@ class Told(FakeStep):
         return loss
 
 
-@pytest.mark.parametrize(("window", "steps"), [(1, 5), (100, 5), (101, 6), (2000, 100)])
+@pytest.mark.parametrize(("window", "steps"), [(1, 5), (50, 5), (51, 6), (1000, 100)])
 def test_a_block_is_a_share_of_the_window(window: int, steps: int) -> None:
     assert block_steps(window) == steps
 
 
 def test_blocks_are_abba_and_training_is_put_back() -> None:
     step, feed = Told(), FakeFeed()
-    found = ablation.run_ablation(step, feed, FakeEngine(), 100)
+    found = ablation.run_ablation(step, feed, FakeEngine(), 50)
     a_block = SETTLE_STEPS + MIN_STEPS
     ran = [call for call in step.calls if call in ("sync", "alone")]
     order = [set(ran[k : k + a_block]) for k in range(0, len(ran), a_block)]
@@ -60,7 +60,7 @@ def test_weights_that_are_not_put_back_are_a_failed_run() -> None:
             return str(self.reduced().steps)
 
     with pytest.raises(LaunchError, match="not what they were"):
-        ablation.run_ablation(Forgetful(), FakeFeed(), FakeEngine(), 100)
+        ablation.run_ablation(Forgetful(), FakeFeed(), FakeEngine(), 50)
 
 
 def test_it_is_put_back_after_a_failure_too() -> None:
@@ -72,7 +72,7 @@ def test_it_is_put_back_after_a_failure_too() -> None:
 
     step, feed = Failing(), FakeFeed()
     with pytest.raises(RuntimeError, match="no such step"):
-        ablation.run_ablation(step, feed, FakeEngine(), 100)
+        ablation.run_ablation(step, feed, FakeEngine(), 50)
     assert step.calls[-1] == "restore"
     assert feed.shard.step == 7
 
@@ -103,11 +103,11 @@ def test_what_runs_beside_is_paused_and_goes_on() -> None:
             self.calls.append("resume")
 
     beside = Beside()
-    found = overhead.run_toggled(FakeStep(), FakeFeed(), FakeEngine(), 100, beside)
+    found = overhead.run_toggled(FakeStep(), FakeFeed(), FakeEngine(), 50, beside)
     quad = ["resume", "pause", "pause", "resume"]
     assert beside.calls == quad * overhead.QUADS
     assert len(found.on_s) == len(found.off_s) == 2 * overhead.QUADS
-    overhead.run_toggled(FakeStep(), FakeFeed(), FakeEngine(), 100, None)  # another rank's
+    overhead.run_toggled(FakeStep(), FakeFeed(), FakeEngine(), 50, None)  # another rank's
 
 
 def test_the_cost_is_of_the_longest_rank() -> None:

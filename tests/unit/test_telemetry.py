@@ -129,7 +129,7 @@ def test_a_total_misses_no_device() -> None:
     absent = told.nodes[0].devices[1]
     assert absent.utilisation_mean is None
     assert absent.memory_used_max_bytes is None
-    assert absent.throttle_reasons == ()
+    assert absent.throttle_reasons is None
     assert told.nodes[0].devices[0].power_mean_w == pytest.approx(400.0)
 
 
@@ -247,3 +247,10 @@ def test_a_series_can_be_sent_to_another_rank() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Sampla'"):
         telemetry.Sampla  # noqa: B018
+
+
+def test_a_window_of_fewer_than_two_samples_has_no_means() -> None:
+    (told,) = telemetry.summarise([(node(), START_S, START_S + 0.05)], samples=10).nodes
+    assert told.samples < 2
+    assert told.cpu_utilisation_mean is None
+    assert set(told.rank_cpu_mean) == {None}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from harness.engines.evidence import horovod_backend, horovod_controller, loaded_libraries
+from harness.engines import evidence
+from harness.engines.evidence import (
+    horovod_backend,
+    horovod_controller,
+    loaded_libraries,
+    mpi_evidence,
+    of_launch,
+)
 from harness.engines.nccl_log import is_nccl
+from harness.record import BackendProof
 
 
 @pytest.mark.parametrize(
@@ -58,4 +65,36 @@ def test_libraries_of_this_process() -> None:
     found = loaded_libraries("libc.so", "libsurely_not_here")
     assert list(found) == ["libc.so"]
     assert Path(found["libc.so"]).is_file()
-    assert sys.executable
+
+
+def test_without_an_mpi_there_is_no_evidence_of_one() -> None:
+    assert mpi_evidence() == {}
+
+
+def test_what_an_mpi_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"library": "Open MPI v5.0.11", "path": "/lib/libmpi.so.40"}
+    monkeypatch.setattr(evidence, "mpi", lambda: found)
+    plain = {"libmpi": "/lib/libmpi.so.40", "mpi_library": "Open MPI v5.0.11"}
+    assert mpi_evidence() == plain
+    monkeypatch.setattr(evidence, "mpi", lambda: found | {"cuda_aware": False})
+    assert mpi_evidence() == plain | {"mpi_cuda_aware": "False"}
+
+
+def _proof(**found: str) -> BackendProof:
+    return BackendProof(requested="nccl", proven="nccl", controller="mpi", evidence=found)
+
+
+def test_a_launch_has_the_connections_of_all_its_ranks() -> None:
+    proofs = [
+        _proof(nccl_version="2.28.9", nccl_transports="P2P/CUMEM"),
+        _proof(nccl_version="2.28.9", nccl_transports="NET/IB/GDRDMA, P2P/CUMEM"),
+        _proof(nccl_version="2.28.3", nccl_nodes="2"),
+    ]
+    found = of_launch(proofs)
+    assert found.evidence == {
+        "nccl_version": "2.28.9 / 2.28.3",
+        "nccl_transports": "NET/IB/GDRDMA, P2P/CUMEM",
+        "nccl_nodes": "2",
+    }
+    assert (found.proven, found.controller) == ("nccl", "mpi")
+    assert of_launch(proofs[:1]) == proofs[0]

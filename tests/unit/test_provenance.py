@@ -6,12 +6,18 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import harness
 from harness import provenance
+from harness.provenance.container import container
+from harness.provenance.git import commit
+from harness.provenance.load import load
+from harness.provenance.notes import Notes, UnknownError
 
 KEPT = {
     "NCCL_DEBUG": "INFO",
@@ -57,7 +63,8 @@ def test_only_the_allow_list_enters() -> None:
 def test_no_secret_is_anywhere_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**PLANTED, **KEPT}.items():
         monkeypatch.setenv(name, value)
-    facts = [provenance.of_rank((0,), 1)]
+    facts = [provenance.of_rank((0,), 1, started=provenance.at_start())]
+    assert "planted" not in json.dumps(facts)
     text = json.dumps(provenance.collect(facts, {"torch": "2.13.0"}))
     assert "planted" not in text
     assert "tcp,self" in text
@@ -73,51 +80,176 @@ def test_what_is_collected() -> None:
     assert found["harness"]["version"] == harness.__version__
     assert (found["cpu_model"], found["cores"]) == ("A", 8)
     assert found["packages"]["numpy"]
+    assert "notes" not in found
     json.dumps(found)  # plain data
 
 
-def test_unlike_nodes_in_one_launch_are_seen() -> None:
+def test_unlike_nodes_in_one_launch_are_seen_in_whatever_order() -> None:
     nodes = [{"host": "a", "cpu_model": "A", "node_cores": 8}]
     nodes += [{"host": "b", "cpu_model": "B", "node_cores": 8}]
-    assert provenance.collect(nodes, {})["cpu_model"] == "A / B"
+    for order in (nodes, nodes[::-1]):
+        assert provenance.collect(order, {})["cpu_model"] == "A / B"
 
 
 def test_of_rank() -> None:
-    found = provenance.of_rank((2, 3), 2)
+    mine = tuple(sorted(os.sched_getaffinity(0)))
+    found = provenance.of_rank(mine, 2, engine={"torch_threads": 1})
     assert found["node_cores"] == os.cpu_count()
     assert found["cpu_model"]
-    assert (found["cores"], found["threads"], found["pid"]) == ((2, 3), 2, os.getpid())
+    assert (found["cores"], found["threads"], found["pid"]) == (mine, 2, os.getpid())
+    assert found["engine"] == {"torch_threads": 1}
+    assert found["binding"]["os_threads"] >= 1
+    assert found["node"]["memory_bytes"] > 1 << 20
+    # Nothing of what this process does not use.
+    assert not {"gpu", "nccl", "mpi", "notes"} & set(found)
+
+
+def test_a_thread_moved_off_its_cores_is_told() -> None:
+    mine = os.sched_getaffinity(0)
+    found = provenance.of_rank((max(mine) + 1,), 1)
+    (note,) = found["notes"]
+    assert note.startswith(f"binding: bound to {max(mine) + 1}, and now on ")
+
+
+def test_facts_of_a_node_are_said_once_and_so_is_a_note() -> None:
+    ranks = [
+        {"host": host, "node": {"sockets": 2, "n": rank}, "notes": ["gpu: none"]}
+        for rank, host in enumerate(["a", "a", "b"])
+    ]
+    found = provenance.collect(ranks, {})
+    assert found["nodes"] == {"a": {"sockets": 2, "n": 0}, "b": {"sockets": 2, "n": 2}}
+    assert found["ranks"] == [{"host": "a"}, {"host": "a"}, {"host": "b"}]
+    assert found["notes"] == ["gpu: none (rank 0, a)"]
+
+
+def test_what_all_ranks_share_is_of_the_launch_and_what_they_do_not_is_noted() -> None:
+    nccl = {"version": "2.28.9", "path": "/a"}
+    ranks: list[dict[str, Any]] = [
+        {"host": "a", "nccl": nccl, "settings": {"NCCL_ALGO": "Ring"}},
+        {"host": "a", "nccl": nccl, "settings": {"NCCL_ALGO": "Ring"}},
+        {"host": "b", "nccl": {"version": "2.27.7", "path": "/b"}},
+    ]
+    found = provenance.collect(ranks, {})
+    assert found["nccl"] == nccl
+    assert [rank.get("nccl") for rank in found["ranks"]] == [None, None, ranks[2]["nccl"]]
+    assert found["notes"] == [
+        "environment: NCCL_ALGO is unset on rank 2, Ring on rank 0",
+        "nccl: rank 2's is not that of rank 0",
+    ]
+
+
+def test_devices_have_a_model_in_common_and_an_id_of_their_own() -> None:
+    ranks = [
+        {"host": "a", "gpu": {"model": model, "uuid": f"GPU-{model}", "driver": "580"}}
+        for model in ("H200", "H100")
+    ]
+    found = provenance.collect(ranks, {})
+    assert found["gpu"] == {"model": "H100 / H200", "driver": "580"}
+    assert [rank["gpu"]["uuid"] for rank in found["ranks"]] == ["GPU-H200", "GPU-H100"]
+
+
+def test_no_collector_takes_a_run_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> dict[str, Any]:
+        raise RuntimeError("no such\nthing")
+
+    for name in ("binding", "cpu_model", "gpu", "nccl", "mpi", "horovod", "node", "load"):
+        monkeypatch.setattr(provenance, name, broken)
+    for name in ("commit", "packages", "container"):
+        monkeypatch.setattr(provenance, name, broken)
+    found = provenance.of_rank((0,), 1, started=provenance.at_start())
+    assert sorted(line.split(":")[0] for line in found["notes"]) == [
+        "binding", "cpu", "gpu", "horovod", "host", "load", "mpi", "nccl",
+    ]  # fmt: skip
+    assert "mpi: RuntimeError: no such thing" in found["notes"]
+    launch = provenance.collect([found], {})
+    assert "git: RuntimeError: no such thing" in launch["notes"]
+    assert launch["harness"] == {"version": harness.__version__}
+
+
+def test_a_reason_is_kept_without_its_class() -> None:
+    def cannot() -> dict[str, Any]:
+        raise UnknownError("not here")
+
+    notes = Notes()
+    assert notes.take("x", cannot) == {}
+    assert notes.take("y", lambda: {"a": 1}) == {"a": 1}
+    assert notes.lines == ["x: not here"]
+
+
+def test_the_load_before_the_ranks_is_a_fact_of_the_node(tmp_path: Path) -> None:
+    started = provenance.at_start()
+    assert started["load_at_start"]["load_1min"] >= 0
+    found = provenance.of_rank((0,), 1, started=started)
+    assert found["node"]["load_at_start"] == started["load_at_start"]
+    file = tmp_path / "loadavg"
+    file.write_text("12.50 3.25 1.00 7/1234 4711\n")
+    assert load(file) == {
+        "load_1min": 12.5, "load_5min": 3.25, "load_15min": 1.0, "running_threads": 7,
+    }  # fmt: skip
+
+
+def test_containers(tmp_path: Path) -> None:
+    assert container({}, tmp_path) == {}
+    (tmp_path / ".dockerenv").touch()
+    assert container({}, tmp_path) == {"kind": "docker"}
+    inside = {"SINGULARITY_NAME": "t.sif", "APPTAINER_NAME": "t.sif"}
+    assert container(inside, tmp_path) == {"kind": "apptainer", "name": "t.sif"}
+    assert container({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path) == {"kind": "kubernetes"}
+
+
+def test_a_rank_starts_without_slow_imports() -> None:
+    code = (
+        "import sys; from harness import provenance; provenance.of_rank((0,), 1);"
+        "print(sorted({'pandas', 'pyarrow', 'torch', 'tensorflow', 'scipy', 'matplotlib',"
+        " 'pynvml'} & set(sys.modules)))"
+    )
+    root = Path(harness.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
-    (tmp_path / "provenance.py").write_text("x = 1\n")
+    package = tmp_path / "harness"
+    package.mkdir()
+    (package / "__init__.py").write_text("x = 1\n")
     identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         subprocess.run(["git", *identity, *command], cwd=tmp_path, check=True)
-    return tmp_path
+    return package
 
 
 def test_the_commit_is_known_and_so_is_a_change(repository: Path) -> None:
-    clean = provenance._git(repository)
+    clean = commit(repository)
     assert len(clean["commit"]) == 40
     assert clean["dirty"] is False
-    (repository / "provenance.py").write_text("x = 2\n")
-    assert provenance._git(repository) == {"commit": clean["commit"], "dirty": True}
+    (repository / "__init__.py").write_text("x = 2\n")
+    assert commit(repository) == {"commit": clean["commit"], "dirty": True}
 
 
 def test_a_package_below_another_repository_has_no_commit(repository: Path) -> None:
     installed = repository / ".venv" / "harness"
     installed.mkdir(parents=True)
-    (installed / "provenance.py").write_text("")
-    assert provenance._git(installed) == {}
+    (installed / "__init__.py").write_text("")
+    assert commit(installed) == {}
 
 
-def test_without_git_or_a_repository_nothing_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_repository_there_is_no_commit_and_without_git_a_reason(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert provenance._git(tmp_path) == {}
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert provenance._git(Path(provenance.__file__).parent) == {}
+    outside = tmp_path / "outside"
+    monkeypatch.setenv("PATH", str(outside))
+    with pytest.raises(UnknownError, match="git is not installed"):
+        commit(repository)
+    shutil.rmtree(tmp_path / ".git")
+    assert commit(repository) == {}
+
+
+def test_a_repository_that_git_will_not_read_is_a_reason(repository: Path) -> None:
+    (repository.parent / ".git" / "HEAD").write_text("nonsense")
+    with pytest.raises(UnknownError, match="not a git repository"):
+        commit(repository)

@@ -41,7 +41,7 @@ class Ring:
         """Say how the line is made."""
         return (
             f"ring: 2(N−1)·α + 2(N−1)/N·bytes/B with α = {seconds_text(self.alpha_s)}, "
-            f"B = {_rate(self.bandwidth_bytes_per_s)} GB/s, so that it meets the quickest p50 at "
+            f"B = {_rate(self.bandwidth_bytes_per_s)}, so that it meets the quickest p50 at "
             f"{size_text(self.small.bytes)} ({self.small.library}) and at "
             f"{size_text(self.large.bytes)} ({self.large.library})"
         )
@@ -97,7 +97,7 @@ def place_text(record: CollectivesRecord) -> str:
 
 def render(record: CollectivesRecord) -> str:
     """Return the tables of a record: one a collective, sizes down, libraries across."""
-    parts = [f"{place_text(record)}, {record.dtype}; latency of the slowest rank, busbw in GB/s"]
+    parts = [f"{place_text(record)}, {record.dtype}; latency of the slowest rank"]
     parts += ["\n".join(_table(record, name)) for name in record.collectives]
     notes = list(_notes(record))
     return "\n\n".join([*parts, "\n".join(notes)] if notes else parts)
@@ -159,10 +159,19 @@ def _cells(row: Row | None) -> tuple[str, ...]:
 
 
 def _rate(bytes_per_s: float | None) -> str:
+    """Return a bandwidth with three digits and the decimal unit that fits, e.g. ``478 MB/s``."""
     if bytes_per_s is None:
         return _NONE
+    for limit, factor, unit in ((1e6, 1e3, "kB/s"), (1e9, 1e6, "MB/s")):
+        # 999.6 kB/s would print as 1e+03 kB/s.
+        if bytes_per_s < limit * 0.9995:
+            return f"{_digits(bytes_per_s / factor)} {unit}"
     gigabytes = bytes_per_s / 1e9
-    return f"{gigabytes:#.3g}".removesuffix(".") if gigabytes < 999.5 else f"{gigabytes:,.0f}"
+    return f"{_digits(gigabytes) if gigabytes < 999.5 else f'{gigabytes:,.0f}'} GB/s"
+
+
+def _digits(value: float) -> str:
+    return f"{value:#.3g}".removesuffix(".")
 
 
 def _notes(record: CollectivesRecord) -> Iterator[str]:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ def command_allreduce(
     rank = place.rank if place else 0
     with _told_by_rank_0(rank, (HarnessError,)):
         request = _request(sizes, collectives, libraries, iterations)
-        config, resolved = _settled(place, backend)
+        config, resolved = _settled(place, backend, request)
     from harness import affinity
     from harness.collectives import driver
     from harness.collectives.api import AgreedError
@@ -90,15 +90,19 @@ def _request(sizes: str, collectives: str, libraries: str, iterations: int) -> R
     )
 
 
-def _settled(place: RankPlace | None, backend: str | None) -> tuple[RunConfig, Resolved]:
+def _settled(
+    place: RankPlace | None, backend: str | None, request: Request
+) -> tuple[RunConfig, Resolved]:
     """Decide backend, controller and threads as for ``bench`` by hand, and put them in force."""
     from harness import byhand, legal
+    from harness.collectives import joining
 
     if place is None or place.size < 2:
         raise ConfigError(
             "allreduce: needs at least 2 ranks, started by a launcher: "
             "horovodrun -np 2 hvdscale allreduce (or mpirun, torchrun, srun)"
         )
+    joining.choose(request.libraries, place.launcher)
     # Only what it says of engine, backend and threads is used: no workload is loaded.
     flags = {"backend": backend, "batch_size": 1}
     config = byhand._config("stress_strain", flags, (), place, os.environ)
@@ -138,8 +142,10 @@ def _report(written: Written, as_json: bool) -> None:
 
 
 def _figures(record: CollectivesRecord, folder: Path) -> list[Path]:
-    if find_spec("matplotlib") is None:
-        _say("no figures: matplotlib is not installed; pip install 'hvdscale[analysis]'")
+    try:
+        import_module("matplotlib")
+    except ImportError as error:
+        _say(f"no figures: they need matplotlib ({error}); pip install 'hvdscale[analysis]'")
         return []
     from harness.analysis.plots.collectives import draw
     from harness.analysis.plots.style import figure_bytes, style

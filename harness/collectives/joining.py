@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from harness.collectives.api import Control, Library
+from harness.collectives.api import Control, Library, agree
 from harness.collectives.record import Absent
 from harness.config.models import RunConfig
 from harness.engines.api import Engine, World
@@ -49,17 +49,26 @@ class _Lead:
     engine: Engine | None
 
 
+def choose(wanted: Sequence[str], launcher: str) -> tuple[list[str], list[Absent]]:
+    """Return the libraries that ``launcher`` and this Python allow, and why others are left out.
+
+    The same on all ranks, before they have met. Raises MissingDependencyError where none is left.
+    """
+    absent = [Absent(library=name, reason=r) for name in wanted if (r := _lacking(name, launcher))]
+    usable = [name for name in wanted if name not in {one.library for one in absent}]
+    if not usable:
+        raise _nothing_left(absent)
+    return usable, absent
+
+
 def join(config: RunConfig, resolved: Resolved, wanted: Sequence[str]) -> Team:
     """Join the ranks in every library of ``wanted`` that can be had under this launcher.
 
     What cannot is left out, and the team says why. Under torchrun torch leads and is alone.
     Otherwise Horovod leads where it is wanted (and under horovodrun, which starts nothing else),
-    else MPI. Raises MissingDependencyError where nothing is left to measure.
+    else MPI. Raises MissingDependencyError or AgreedError where nothing is left to measure.
     """
-    absent = [Absent(library=n, reason=r) for n in wanted if (r := _lacking(n, resolved.launcher))]
-    usable = [name for name in wanted if name not in {one.library for one in absent}]
-    if not usable:
-        raise _nothing_left(absent)
+    usable, absent = choose(wanted, resolved.launcher)
     lead = _lead(config, resolved, usable)
     libraries: list[Library] = []
     for name in usable:
@@ -68,8 +77,7 @@ def join(config: RunConfig, resolved: Resolved, wanted: Sequence[str]) -> Team:
             absent.append(Absent(library=name, reason=made))
         else:
             libraries.append(made)
-    if not libraries:
-        raise _nothing_left(absent)
+    agree(lead.control, None if libraries else _nothing_left(absent))
     leave = _leaving("torch" in usable, lead)
     return Team(lead.world, lead.control, lead.device, tuple(libraries), tuple(absent), leave)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LABELS = 7  # at most, on the axis of sizes
+_APART = 2**0.12
 _RING: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 0.8}
 
 
@@ -74,7 +75,10 @@ def _draw(latency: Axes, bandwidth: Axes, line: Sequence[Row], factor: float) ->
     look = _look(line[0].library)
     sizes = [row.bytes for row in line]
     low, high = [r.latency_min_s for r in line], [r.latency_p99_s for r in line]
-    latency.vlines(sizes, low, high, color=look["color"], alpha=0.35, linewidth=1.6, zorder=2)
+    # Side by side, or they would hide each other.
+    beside = _APART ** (LIBRARIES.index(line[0].library) - 1)
+    at = [size * beside for size in sizes]
+    latency.vlines(at, low, high, color=look["color"], alpha=0.35, linewidth=1.6, zorder=2)
     latency.plot(sizes, [row.latency_p50_s for row in line], zorder=4, **look)
     rates = [factor * row.bytes / row.latency_p50_s for row in line]
     bandwidth.plot(sizes, rates, zorder=4, **look)

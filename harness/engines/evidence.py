@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.provenance import mpi
 from harness.provenance.libraries import loaded_libraries
-from harness.provenance.mpi import MPI_STEMS, mpi
 from harness.record import BackendProof
 
 __all__ = [
-    "MPI_STEMS",
     "NETWORK_STEMS",
     "horovod_backend",
     "horovod_controller",
@@ -26,7 +25,7 @@ _UNITED = "nccl_transports"
 
 def mpi_evidence() -> dict[str, str]:
     """Return the file of the MPI in this process, and what it says of itself; empty without one."""
-    found = mpi()
+    found = mpi.collect()
     if not found:
         return {}
     aware = {"mpi_cuda_aware": str(found["cuda_aware"])} if "cuda_aware" in found else {}

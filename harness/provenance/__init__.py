@@ -1,7 +1,8 @@
-"""Where a measurement comes from: one collector a source, none of which may fail a run.
+"""Where a measurement comes from: one collector a source (a module's ``collect``).
 
-``of_rank`` runs on every rank after its window, ``collect`` on rank 0 over all of them. What a
-collector cannot tell has no key; where that is worth knowing there is a line under ``notes``.
+``of_rank`` runs on every rank after its window, ``collect`` on rank 0 over all of them. None of the
+collectors may fail a run: what one cannot tell has no key, and where that is worth knowing there is
+a line under ``notes``.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import harness
-from harness.provenance.binding import binding
-from harness.provenance.container import container
+from harness.provenance import (
+    binding,
+    container,
+    git,
+    gpu,
+    horovod_facts,
+    host,
+    load,
+    mpi,
+    nccl,
+    packages,
+)
 from harness.provenance.environ import ENVIRONMENT, environment, interfaces, settings
-from harness.provenance.git import commit
-from harness.provenance.gpu import COMMON as COMMON_OF_GPUS
-from harness.provenance.gpu import gpu
-from harness.provenance.horovod_facts import horovod
-from harness.provenance.host import cpu_model, node
-from harness.provenance.load import load
-from harness.provenance.mpi import mpi
-from harness.provenance.nccl import nccl
 from harness.provenance.notes import Notes
-from harness.provenance.packages import packages
 
 __all__ = [
     "ENVIRONMENT",
@@ -46,7 +48,7 @@ _SHARED = ("nccl", "mpi", "horovod")  # the launch's, as rank 0 has it; a rank's
 def at_start() -> dict[str, Any]:
     """Return what only a rank's start can tell: the load before the ranks are the load."""
     notes = Notes()
-    return {"load_at_start": notes.take("load", load), _NOTES: notes.lines}
+    return {"load_at_start": notes.take("load", load.collect), _NOTES: notes.lines}
 
 
 def of_rank(
@@ -72,15 +74,15 @@ def of_rank(
         "cores": cores,
         "threads": threads,
         "node_cores": os.cpu_count(),
-        **notes.take("cpu", lambda: {"cpu_model": cpu_model()}),
-        "binding": notes.take("binding", lambda: binding(notes, cores)),
+        **notes.take("cpu", lambda: {"cpu_model": host.cpu_model()}),
+        "binding": notes.take("binding", lambda: binding.collect(notes, cores)),
         "engine": dict(engine or {}),
-        "gpu": notes.take("gpu", lambda: gpu(device_uuid)),
-        "nccl": notes.take("nccl", nccl),
-        "mpi": notes.take("mpi", mpi),
-        "horovod": notes.take("horovod", horovod),
+        "gpu": notes.take("gpu", lambda: gpu.collect(device_uuid)),
+        "nccl": notes.take("nccl", nccl.collect),
+        "mpi": notes.take("mpi", mpi.collect),
+        "horovod": notes.take("horovod", horovod_facts.collect),
         "settings": notes.take("environment", lambda: settings(environment(os.environ))),
-        _NODE: notes.take("host", node) | before,
+        _NODE: notes.take("host", host.collect) | before,
         _NOTES: notes.lines,
     }
     return _without_empty(found)
@@ -95,9 +97,9 @@ def collect(
     _add_unlike(notes, rank_facts)
     nodes = _nodes(rank_facts)
     found = {
-        "harness": {"version": harness.__version__, **notes.take("git", commit)},
+        "harness": {"version": harness.__version__, **notes.take("git", git.collect)},
         "python": platform.python_version(),
-        "packages": notes.take("packages", packages),
+        "packages": notes.take("packages", packages.collect),
         "versions": dict(engine_versions),
         "kernel": _common(nodes.values(), "kernel") or platform.release(),
         "hosts": sorted({str(facts["host"]) for facts in rank_facts}),
@@ -108,7 +110,7 @@ def collect(
         **{key: rank_facts[0][key] for key in _SHARED if rank_facts[0].get(key)},
         "ranks": [_of_one(facts, rank_facts[0]) for facts in rank_facts],
         "environment": environment(os.environ),
-        "container": notes.take("container", container),
+        "container": notes.take("container", container.collect),
         "executable": sys.executable,
         _NOTES: notes.lines,
     }
@@ -127,7 +129,7 @@ def _nodes(rank_facts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
 def _common_gpu(rank_facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     devices = [facts["gpu"] for facts in rank_facts if facts.get("gpu")]
-    common = {key: _common(devices, key) for key in COMMON_OF_GPUS}
+    common = {key: _common(devices, key) for key in gpu.COMMON}
     return {key: value for key, value in common.items() if value is not None}
 
 

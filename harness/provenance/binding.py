@@ -13,7 +13,7 @@ from harness.provenance.host import cpu_list, numa_cpus, parse_cpus
 from harness.provenance.notes import Notes
 
 
-def binding(notes: Notes, bound: Sequence[int]) -> dict[str, Any]:
+def collect(notes: Notes, bound: Sequence[int]) -> dict[str, Any]:
     """Return the affinity of this thread and of all others; ``bound`` is what it was bound to.
 
     A library that binds threads itself (an MPI, an OpenMP run-time, NCCL's proxy) shows here;

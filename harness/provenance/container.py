@@ -16,7 +16,7 @@ _VARIABLES = {
 _FILES = {".dockerenv": "docker", "run/.containerenv": "podman"}
 
 
-def container(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> dict[str, str]:
+def collect(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> dict[str, str]:
     """Return ``{"kind": …}``, with the image's name where it is told; nothing outside of one."""
     for variable, kind in _VARIABLES.items():
         if environ.get(variable):

@@ -13,7 +13,7 @@ from harness.provenance.notes import UnknownError
 _TIMEOUT_S = 10
 
 
-def commit(folder: Path | None = None) -> dict[str, Any]:
+def collect(folder: Path | None = None) -> dict[str, Any]:
     """Return commit and dirty flag of a package's ``folder`` (the harness's own); else nothing.
 
     Two subprocesses: rank 0 alone asks. Raises UnknownError where there is a repository that git

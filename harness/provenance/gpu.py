@@ -13,7 +13,7 @@ COMMON = ("model", "driver", "cuda_driver", "memory_bytes", "power_limit_w", "mi
 _MAX_NVLINKS = 18
 
 
-def gpu(uuid: str | None) -> dict[str, Any]:
+def collect(uuid: str | None) -> dict[str, Any]:
     """Return the facts of the device with this UUID; nothing for None, which is a CPU.
 
     Clocks are in MHz: ``max_``, what the device can do; ``application_``, what it was told to hold,

@@ -14,7 +14,7 @@ from harness.detect import read_build_marker
 _BUILD_KEYS = ("digest", "proven", "gpu", "mpi", "nccl", "cuda", "compiler", "adjustments")
 
 
-def horovod(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def collect(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return its facts; nothing where this process has not imported it.
 
     A Horovod that only lies in the environment of a base's rank is no part of that measurement.

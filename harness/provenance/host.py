@@ -13,7 +13,7 @@ _CPUS = "sys/devices/system/cpu"
 _NODES = "sys/devices/system/node"
 
 
-def node(root: Path = ROOT) -> dict[str, Any]:
+def collect(root: Path = ROOT) -> dict[str, Any]:
     """Return the facts of this node; what the system does not show has no key.
 
     ``smt`` is hardware threads a core; ``turbo`` whether the clock may rise above its base.

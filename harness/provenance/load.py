@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def load(file: Path = Path("/proc/loadavg")) -> dict[str, float]:
+def collect(file: Path = Path("/proc/loadavg")) -> dict[str, float]:
     """Return the load averages of 1, 5 and 15 minutes, and the threads that run right now.
 
     To be asked at a rank's start: from then on the ranks themselves are the load. Averages still

@@ -14,7 +14,7 @@ MPI_STEMS = ("libmpi.so", "libmpich.so", "libmpi_cray", "libmpi_gnu", "libmpi_in
 _CRAY_SWITCH = "MPICH_GPU_SUPPORT_ENABLED"  # of Cray MPICH, intro_mpi(3)
 
 
-def mpi(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def collect(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return library string, path and CUDA-awareness; a key that cannot be known is absent."""
     for path in mapped_files(MPI_STEMS):
         library = opened(path)

@@ -11,7 +11,7 @@ from harness.provenance.notes import UnknownError
 STEM = "libnccl.so"
 
 
-def nccl() -> dict[str, Any]:
+def collect() -> dict[str, Any]:
     """Return version and path of the loaded NCCL; nothing without one.
 
     With two of them loaded (a framework's, and another that Horovod is linked to) the second is

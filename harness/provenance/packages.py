@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 _PACKAGES = ("hvdscale", "torch", "tensorflow", "keras", "horovod", "mpi4py", "numpy", "pyarrow")
 
 
-def packages() -> dict[str, str]:
+def collect() -> dict[str, str]:
     """Return package → version; of one that is not installed there is no key."""
     found: dict[str, str] = {}
     for name in _PACKAGES:

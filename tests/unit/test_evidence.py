@@ -73,10 +73,10 @@ def test_without_an_mpi_there_is_no_evidence_of_one() -> None:
 
 def test_what_an_mpi_says(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"library": "Open MPI v5.0.11", "path": "/lib/libmpi.so.40"}
-    monkeypatch.setattr(evidence, "mpi", lambda: found)
+    monkeypatch.setattr(evidence.mpi, "collect", lambda: found)
     plain = {"libmpi": "/lib/libmpi.so.40", "mpi_library": "Open MPI v5.0.11"}
     assert mpi_evidence() == plain
-    monkeypatch.setattr(evidence, "mpi", lambda: found | {"cuda_aware": False})
+    monkeypatch.setattr(evidence.mpi, "collect", lambda: found | {"cuda_aware": False})
     assert mpi_evidence() == plain | {"mpi_cuda_aware": "False"}
 
 

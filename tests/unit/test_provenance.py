@@ -14,9 +14,7 @@ import pytest
 
 import harness
 from harness import provenance
-from harness.provenance.container import container
-from harness.provenance.git import commit
-from harness.provenance.load import load
+from harness.provenance import container, git, load
 from harness.provenance.notes import Notes, UnknownError
 
 KEPT = {
@@ -152,10 +150,11 @@ def test_no_collector_takes_a_run_with_it(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(*_: object) -> dict[str, Any]:
         raise RuntimeError("no such\nthing")
 
-    for name in ("binding", "cpu_model", "gpu", "nccl", "mpi", "horovod", "node", "load"):
-        monkeypatch.setattr(provenance, name, broken)
-    for name in ("commit", "packages", "container"):
-        monkeypatch.setattr(provenance, name, broken)
+    for name in ("binding", "gpu", "nccl", "mpi", "horovod_facts", "host", "load"):
+        monkeypatch.setattr(getattr(provenance, name), "collect", broken)
+    for name in ("git", "packages", "container"):
+        monkeypatch.setattr(getattr(provenance, name), "collect", broken)
+    monkeypatch.setattr(provenance.host, "cpu_model", broken)
     found = provenance.of_rank((0,), 1, started=provenance.at_start())
     assert sorted(line.split(":")[0] for line in found["notes"]) == [
         "binding", "cpu", "gpu", "horovod", "host", "load", "mpi", "nccl",
@@ -183,18 +182,20 @@ def test_the_load_before_the_ranks_is_a_fact_of_the_node(tmp_path: Path) -> None
     assert found["node"]["load_at_start"] == started["load_at_start"]
     file = tmp_path / "loadavg"
     file.write_text("12.50 3.25 1.00 7/1234 4711\n")
-    assert load(file) == {
+    assert load.collect(file) == {
         "load_1min": 12.5, "load_5min": 3.25, "load_15min": 1.0, "running_threads": 7,
     }  # fmt: skip
 
 
 def test_containers(tmp_path: Path) -> None:
-    assert container({}, tmp_path) == {}
+    assert container.collect({}, tmp_path) == {}
     (tmp_path / ".dockerenv").touch()
-    assert container({}, tmp_path) == {"kind": "docker"}
+    assert container.collect({}, tmp_path) == {"kind": "docker"}
     inside = {"SINGULARITY_NAME": "t.sif", "APPTAINER_NAME": "t.sif"}
-    assert container(inside, tmp_path) == {"kind": "apptainer", "name": "t.sif"}
-    assert container({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path) == {"kind": "kubernetes"}
+    assert container.collect(inside, tmp_path) == {"kind": "apptainer", "name": "t.sif"}
+    assert container.collect({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path) == {
+        "kind": "kubernetes"
+    }
 
 
 def test_a_rank_starts_without_slow_imports() -> None:
@@ -224,18 +225,18 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_the_commit_is_known_and_so_is_a_change(repository: Path) -> None:
-    clean = commit(repository)
+    clean = git.collect(repository)
     assert len(clean["commit"]) == 40
     assert clean["dirty"] is False
     (repository / "__init__.py").write_text("x = 2\n")
-    assert commit(repository) == {"commit": clean["commit"], "dirty": True}
+    assert git.collect(repository) == {"commit": clean["commit"], "dirty": True}
 
 
 def test_a_package_below_another_repository_has_no_commit(repository: Path) -> None:
     installed = repository / ".venv" / "harness"
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("")
-    assert commit(installed) == {}
+    assert git.collect(installed) == {}
 
 
 def test_without_a_repository_there_is_no_commit_and_without_git_a_reason(
@@ -244,12 +245,12 @@ def test_without_a_repository_there_is_no_commit_and_without_git_a_reason(
     outside = tmp_path / "outside"
     monkeypatch.setenv("PATH", str(outside))
     with pytest.raises(UnknownError, match="git is not installed"):
-        commit(repository)
+        git.collect(repository)
     shutil.rmtree(tmp_path / ".git")
-    assert commit(repository) == {}
+    assert git.collect(repository) == {}
 
 
 def test_a_repository_that_git_will_not_read_is_a_reason(repository: Path) -> None:
     (repository.parent / ".git" / "HEAD").write_text("nonsense")
     with pytest.raises(UnknownError, match="not a git repository"):
-        commit(repository)
+        git.collect(repository)

@@ -231,6 +231,11 @@ def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float]:
 def t_quantile(probability: float, degrees_of_freedom: int) -> float:
     """Return the quantile of Student's t, e.g. 4.3027 for 0.975 and 2 degrees of freedom."""
     require_scipy("an interval")
+    return _t_quantile(probability, degrees_of_freedom)
+
+
+@lru_cache(maxsize=1024)
+def _t_quantile(probability: float, degrees_of_freedom: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees_of_freedom, probability))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.analysis.scaling import Curve, Point
+from harness.stats import SEQUENTIAL_NOTE
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,13 @@ class Facet:
         methods = sorted({f"{level:.0%} intervals: {method}" for level, method in found if level})
         single = any(not level for level, _ in found)
         plain = ["one block: no interval"] if single else []
-        return "; ".join([m.replace("%", " %") for m in methods] + plain)
+        noted = [SEQUENTIAL_NOTE] if self.sequential else []
+        return "; ".join([m.replace("%", " %") for m in methods] + plain + noted)
+
+    @property
+    def sequential(self) -> bool:
+        """Say whether an interval is marked ``sequential``."""
+        return any(point.sequential for curve in self.curves for point in curve.points)
 
     @property
     def engine_text(self) -> str:

@@ -21,6 +21,7 @@ _WORDS = {
     "horovod.fusion_threshold_mb": "fusion {} MiB",
     "horovod.controller": "{} controller",
     "execution.precision": "{}",
+    "measure.instruments": "{}",
 }
 #: Named first, in this order; the batch is named last, everything else between.
 _FIRST = ("workload.name", "workload.framework", "scaling", "engine", "backend", "device")
@@ -56,6 +57,9 @@ def _is_said(key: str, one: Mapping[str, str], others: Sequence[Mapping[str, str
         if "backend" not in one:
             return True
         others = [other for other in others if "backend" in other]
+    if key == "measure.instruments":
+        # Each engine has the instruments that it can have, which is no choice of the sweep's.
+        others = [other for other in others if other.get("engine") == one.get("engine")]
     if key.startswith("horovod."):
         # Curves of other engines have no tuning, which is not another tuning.
         others = [other for other in others if key in other]

@@ -14,12 +14,15 @@ from types import MappingProxyType
 from typing import Any
 
 from harness.config import Base, RunConfig
+from harness.config.instruments import OFFERED
+from harness.config.models import Measure
 from harness.errors import AnalysisError
 
 _DEFAULT_ENGINE = "horovod"
-#: What a point and its base may differ in; of the last three more is said in ``is_base_of``.
+#: What a point and its base may differ in; of the last four more is said in ``is_base_of``.
 _OF_ENGINE = ("launcher", "backend", "horovod")
-_FREE = ("engine", "placement", "placement_policy", *_OF_ENGINE)
+_FREE = ("engine", "placement", "placement_policy", "measure", *_OF_ENGINE)
+_INSTRUMENTS: tuple[str, ...] = Measure.model_fields["instruments"].default
 
 
 @dataclass(frozen=True)
@@ -62,18 +65,30 @@ def curve_key(config: str) -> str:
     return json.dumps(data, sort_keys=True)
 
 
+def timeline_key(config: str) -> str:
+    """Return what a point and the launch for its timeline share, where their ranks are excepted."""
+    free = ("placement", "placement_policy", "measure")
+    data = {key: value for key, value in parsed(config).items() if key not in free}
+    return json.dumps(data, sort_keys=True)
+
+
+def is_timeline(config: str | None) -> bool:
+    """Say whether a config is that of a launch for a timeline; None is no config."""
+    return config is not None and _instruments(parsed(config)) == ("timeline",)
+
+
 def is_base_of(base: str, point: str) -> bool:
     """Say whether config ``base`` is what a sweep puts in the place of ``point`` as its base.
 
     The device counts are not looked at. Equal: workload, scaling, declared batch, data, execution,
-    learning rate, cores, seed, measure. With the same engine also backend, launcher and tuning.
-    With another engine the base has a launcher of its own (see ``own_launcher``); its backend is
-    the point's where both have one (DDP has no MPI: there it is Gloo), and Horovod's tuning is
-    unknown to a DDP point.
+    learning rate, cores, seed, and measure (its instruments as far as both engines have them). With
+    the same engine also backend, launcher and tuning. With another engine the base has a launcher
+    of its own (see ``own_launcher``); its backend is the point's where both have one (DDP has no
+    MPI: there it is Gloo), and Horovod's tuning is unknown to a DDP point.
     """
     mine, other = parsed(base), parsed(point)
     keys = (set(mine) | set(other)) - set(_FREE)
-    if any(mine.get(key) != other.get(key) for key in keys):
+    if any(mine.get(key) != other.get(key) for key in keys) or not _alike_measured(mine, other):
         return False
     if mine["engine"] == other["engine"]:
         return all(mine.get(key) == other.get(key) for key in _OF_ENGINE)
@@ -83,6 +98,20 @@ def is_base_of(base: str, point: str) -> bool:
     if mine["engine"] == "ddp" and wanted not in ("nccl", "gloo"):
         wanted = "gloo"
     return bool(mine.get("backend") == wanted)
+
+
+def _alike_measured(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    both = set(OFFERED[mine["engine"]]) & set(OFFERED[other["engine"]])
+    if set(_instruments(mine)) & both != set(_instruments(other)) & both:
+        return False
+    rest = [dict(config.get("measure", {})) for config in (mine, other)]
+    for measure in rest:
+        measure.pop("instruments", None)
+    return rest[0] == rest[1]
+
+
+def _instruments(config: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(config.get("measure", {}).get("instruments", _INSTRUMENTS))
 
 
 def flat(config: str) -> dict[str, str]:
@@ -96,6 +125,8 @@ def flat(config: str) -> dict[str, str]:
         for key, value in data.items():
             if isinstance(value, Mapping):
                 walk(value, f"{prefix}{key}.")
+            elif isinstance(value, list):
+                found[f"{prefix}{key}"] = " + ".join(map(str, value)) or "none"
             elif value is not None:
                 found[f"{prefix}{key}"] = f"{value:g}" if isinstance(value, float) else str(value)
 

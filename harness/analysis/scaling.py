@@ -13,69 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis.labels import label_curves
-from harness.analysis.match import DEFAULT_BASE, BaseName, curve_key, is_base_of, own_launcher
+from harness.analysis.match import (
+    DEFAULT_BASE,
+    BaseName,
+    curve_key,
+    is_base_of,
+    is_timeline,
+    own_launcher,
+    timeline_key,
+)
+from harness.analysis.points import Launch, Point, make_point
+from harness.analysis.rows import Row, block_of, rates_by_block, read_rows
 from harness.analysis.unlike import refuse_unlike
 from harness.errors import AnalysisError
-from harness.stats import (
-    LEVEL,
-    BlockKey,
-    Interval,
-    geometric_interval,
-    line_fit,
-    log_mean_interval,
-    mean_interval,
-    paired_log_ratios,
-)
+from harness.stats import LEVEL, BlockKey, Interval, line_fit, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Row = dict[str, Any]
-RATE = "throughput_samples_per_s"
+__all__ = ["Curve", "Failure", "Launch", "Point", "curves", "failures"]
 
-
-@dataclass(frozen=True)
-class Launch:
-    """One good launch of a point; ``speedup`` is against the base of its own block."""
-
-    block: BlockKey
-    run_id: str
-    throughput_samples_per_s: float
-    epoch_s: float
-    speedup: float | None  # None where its block has no base
-    exposed_sync_s: float | None
-    transfer_s: float | None
-    wait_s: float | None
-    allreduce_p50_s: float | None
-
-
-@dataclass(frozen=True)
-class Point:
-    """One point of a curve. What was measured in no launch is None, never zero."""
-
-    world_size: int
-    nodes: int
-    placement: str
-    rank_batch: int
-    launches: tuple[Launch, ...]  # in the order of their blocks
-    throughput_samples_per_s: Interval
-    epoch_s: Interval
-    speedup: Interval | None
-    efficiency: Interval | None
-    exposed_sync_s: Interval | None
-    transfer_s: Interval | None
-    wait_s: Interval | None
-    allreduce_p50_s: Interval | None
-
-    @property
-    def unpaired(self) -> int:
-        """Return how many launches have no base in their block."""
-        return sum(launch.speedup is None for launch in self.launches)
+#: What a point and the launch for its timeline have in common; see ``_place``.
+Place = tuple[str, str | None, str, str]
 
 
 @dataclass(frozen=True)
@@ -115,7 +78,11 @@ class Failure:
 
 
 def curves(
-    table: pd.DataFrame | pa.Table, *, base: str | None = None, level: float = LEVEL, mixed: bool = False
+    table: pd.DataFrame | pa.Table,
+    *,
+    base: str | None = None,
+    level: float = LEVEL,
+    mixed: bool = False,
 ) -> tuple[Curve, ...]:
     """Return the curves of a table made by ``collect`` or ``frame``, in a stable order.
 
@@ -126,7 +93,9 @@ def curves(
     ``failures``. Raises AnalysisError where the records have several bases and none was named, or
     where a curve's launches ran on unlike hardware or software and ``mixed`` is False.
     """
-    rows = _good(table)
+    good = [row for row in read_rows(table) if row["status"] == "ok"]
+    rows = [row for row in good if row["epoch_s"] is not None]
+    timelines = _by_place(row for row in good if row["kind"] == "timeline")
     name = BaseName.parse(base) if base else _marked_base(rows)
     bases = _Bases(name, rows)
     groups: dict[tuple[str, Any, Any], list[Row]] = {}
@@ -138,13 +107,13 @@ def curves(
     labels = label_curves([(key[0], key[1], key[2]) for key in groups])
     made = []
     for (key, group), label in zip(groups.items(), labels, strict=True):
-        made.append(_curve(key[0], label, group, bases, level, mixed))
+        made.append(_curve(key[0], label, group, bases, timelines, level, mixed))
     return tuple(sorted(made, key=_order))
 
 
 def failures(table: pd.DataFrame | pa.Table) -> tuple[Failure, ...]:
     """Return the launches that gave no measurement, in the order of their files."""
-    rows = _rows(table)
+    rows = read_rows(table)
     done = {row["run_id"] for row in rows if row["status"] == "ok"}
     return tuple(
         Failure(
@@ -184,13 +153,19 @@ class _Bases:
         fitting = [c for c in fitting if own_launcher(c)] or fitting
         if len({curve_key(config) for config in fitting}) > 1:
             return [], f"{len(fitting)} configs of {self.name} could be its base"
-        blocks = {_block(row) for row in rows}
-        found = [row for c in fitting for row in self._by_config[c] if _block(row) in blocks]
+        blocks = {block_of(row) for row in rows}
+        found = [row for c in fitting for row in self._by_config[c] if block_of(row) in blocks]
         return found, None if found else f"no block has both it and its base {self.name}"
 
 
 def _curve(
-    key: str, label: str, rows: list[Row], all_bases: _Bases, level: float, mixed: bool
+    key: str,
+    label: str,
+    rows: list[Row],
+    all_bases: _Bases,
+    timelines: Mapping[Place, list[Row]],
+    level: float,
+    mixed: bool,
 ) -> Curve:
     bases, note = all_bases.of(rows)
     if not mixed:
@@ -198,9 +173,15 @@ def _curve(
     groups: dict[tuple[int, int, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["world_size"], row["nodes"], row["placement"]), []).append(row)
-    base_rates = _per_block(bases, RATE)
+    base_rates = rates_by_block(bases)
     points = tuple(
-        _point(sorted(groups[place], key=_block), base_rates, all_bases.name.devices, level)
+        make_point(
+            sorted(groups[place], key=block_of),
+            timelines.get(_place(groups[place][0]), []),
+            base_rates,
+            all_bases.name.devices,
+            level,
+        )
         for place in sorted(groups)
     )
     first = rows[0]
@@ -221,63 +202,16 @@ def _curve(
     )
 
 
-def _point(
-    rows: Sequence[Row], base_rates: Mapping[BlockKey, float], base_devices: int, level: float
-) -> Point:
-    rates = _per_block(rows, RATE)
-    logs = paired_log_ratios(rates, base_rates)
-    speedup = log_mean_interval(logs, level) if logs else None
-    n = int(rows[0]["world_size"])
-    return Point(
-        world_size=n,
-        nodes=rows[0]["nodes"],
-        placement=rows[0]["placement"],
-        rank_batch=rows[0]["rank_batch"],
-        launches=tuple(_launch(row, base_rates.get(_block(row))) for row in rows),
-        throughput_samples_per_s=geometric_interval(rates, level),
-        epoch_s=geometric_interval(_per_block(rows, "epoch_s"), level),
-        speedup=speedup,
-        efficiency=speedup.scaled(base_devices / n) if speedup else None,
-        exposed_sync_s=_mean(rows, "exposed_sync_s", level),
-        transfer_s=_mean(rows, "transfer_s", level),
-        wait_s=_mean(rows, "wait_s", level),
-        allreduce_p50_s=_mean(rows, "allreduce_p50_s", level),
-    )
+def _place(row: Row) -> Place:
+    return (timeline_key(row["config"]), row["backend"], row["device"], row["placement"])
 
 
-def _per_block(rows: Iterable[Row], column: str) -> dict[BlockKey, float]:
-    """Return the value of each block: the geometric mean where it has several launches.
-
-    One launch is usual; two are where one placement is written in two ways (``1`` and ``1x1``).
-    """
-    values: dict[BlockKey, list[float]] = {}
+def _by_place(rows: Iterable[Row]) -> dict[Place, list[Row]]:
+    """Sort the launches for a timeline by the point that each looks into."""
+    found: dict[Place, list[Row]] = {}
     for row in rows:
-        values.setdefault(_block(row), []).append(float(row[column]))
-    return {block: v[0] if len(v) == 1 else geometric_mean(v) for block, v in values.items()}
-
-
-def _launch(row: Row, base_rate: float | None) -> Launch:
-    rate = float(row[RATE])
-    return Launch(
-        block=_block(row),
-        run_id=row["run_id"],
-        throughput_samples_per_s=rate,
-        epoch_s=row["epoch_s"],
-        speedup=None if base_rate is None else rate / base_rate,
-        exposed_sync_s=row["exposed_sync_s"],
-        transfer_s=row["transfer_s"],
-        wait_s=row["wait_s"],
-        allreduce_p50_s=row["allreduce_p50_s"],
-    )
-
-
-def _mean(rows: Iterable[Row], column: str, level: float) -> Interval | None:
-    values: dict[BlockKey, list[float]] = {}
-    for row in rows:
-        if row[column] is not None:
-            values.setdefault(_block(row), []).append(float(row[column]))
-    means = {block: fmean(v) for block, v in values.items()}
-    return mean_interval(means, level) if means else None
+        found.setdefault(_place(row), []).append(row)
+    return found
 
 
 def _slope(points: Sequence[Point], level: float) -> Interval | None:
@@ -302,7 +236,8 @@ def _slope(points: Sequence[Point], level: float) -> Interval | None:
         if {n for n, _ in pairs} == counts
     }
     if slopes:
-        return mean_interval(slopes, level)
+        found = mean_interval(slopes, level)
+        return found.sequential() if any(point.sequential for point in shown) else found
     means = [(p.world_size, p.speedup.estimate) for p in shown if p.speedup]
     slope, _ = line_fit([n for n, _ in means], [s for _, s in means])
     return Interval(slope, None, None, level, len(means), "line through the means: no interval")
@@ -319,45 +254,13 @@ def _marked_base(rows: Iterable[Row]) -> BaseName:
     return marked.pop() if marked else DEFAULT_BASE
 
 
-def _good(table: pd.DataFrame | pa.Table) -> list[Row]:
-    return [row for row in _rows(table) if row["status"] == "ok" and row["epoch_s"] is not None]
-
-
-def _rows(table: pd.DataFrame | pa.Table) -> list[Row]:
-    """Return the rows with None for what is missing, in an order that is always the same.
-
-    Column by column: pandas' own way to rows takes four times as long.
-    """
-    columns = _arrow_columns(table) if hasattr(table, "to_pydict") else _pandas_columns(table)
-    values = zip(*columns.values(), strict=True)
-    rows = [dict(zip(columns, row, strict=True)) for row in values]
-    return sorted(
-        rows, key=lambda row: (row["run_id"], row["allocation"] or "", row["attempt"] or 0)
-    )
-
-
-def _arrow_columns(table: pa.Table) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = table.to_pydict()
-    return columns
-
-
-def _pandas_columns(table: pd.DataFrame) -> dict[str, list[Any]]:
-    return {
-        str(name): column.astype(object).where(column.notna(), None).tolist()
-        for name, column in table.items()
-    }
-
-
-def _block(row: Row) -> BlockKey:
-    return (row["allocation"], int(row["repeat"]))
-
-
 def _what(row: Row) -> str:
     if row["engine"] is None:
         return ""
     words = [row["engine"], row["backend"] or "", f"N={row['world_size']}"]
     batch = row["batch_size"]
     words.append(f"batch {batch}" if batch else f"global batch {row['global_batch_size']}")
+    words.append("timeline" if is_timeline(row["config"]) else "")
     return " ".join(word for word in words if word)
 
 

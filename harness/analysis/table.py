@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from harness.analysis.collecting import load_arrow
 from harness.analysis.facets import Facet, facets, is_base_point
+from harness.analysis.flags import curve_flags, listed, percent
 from harness.analysis.scaling import Curve, Failure, Point, curves, failures
 from harness.stats import Interval
 
 _HEAD = ("N", "placement", "samples/s", "S", "E", "exposed sync", "transfer", "wait", "all-reduce")
+_INTERFERENCE = "interference"  # a column only where it was measured
 _NONE = "–"
 _CAUSE_CHARS = 160
 #: Beyond this half width the interval of a geometric mean is too lopsided for one "±".
@@ -21,7 +24,9 @@ def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool 
     """Collect a sweep and return its table: every point, then every launch that failed.
 
     S and E with their intervals against the named base; exposed sync, transfer and wait a step;
-    all-reduce is the gradient's bytes reduced with nothing else running. Errors as of ``curves``.
+    all-reduce is the gradient's bytes reduced with nothing else running; interference is what
+    communication costs besides waiting for it. Below a curve: the phases' sum against the window's
+    step, checks, and what makes a point less trustworthy. Errors as of ``curves``.
     """
     table = load_arrow(sweep_dir)
     found = curves(table, base=base, mixed=mixed)
@@ -37,14 +42,20 @@ def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool 
 def _facet(facet: Facet) -> Iterator[str]:
     yield f"{facet.title}, {facet.batch_text}"
     yield f"speedup S and efficiency E: {facet.base_text}; {facet.interval_text}"
-    grids = [[_cells(curve, point) for point in curve.points] for curve in facet.curves]
-    every = [_HEAD, *(row for grid in grids for row in grid)]
-    widths = [max(len(row[i]) for row in every) for i in range(len(_HEAD))]
-    yield "  " + _line(_HEAD, widths)
+    measured = any(point.interference_s for curve in facet.curves for point in curve.points)
+    head = (*_HEAD, _INTERFERENCE) if measured else _HEAD
+    grids = [
+        [_cells(curve, point)[: len(head)] for point in curve.points] for curve in facet.curves
+    ]
+    every = [head, *(row for grid in grids for row in grid)]
+    widths = [max(len(row[i]) for row in every) for i in range(len(head))]
+    yield "  " + _line(head, widths)
     for curve, grid in zip(facet.curves, grids, strict=True):
         yield _heading(curve)
         for row in grid:
             yield "  " + _line(row, widths)
+        for text in (*_remarks(curve), *curve_flags(curve)):
+            yield f"  - {text}"
 
 
 def _heading(curve: Curve) -> str:
@@ -72,7 +83,73 @@ def _cells(curve: Curve, point: Point) -> tuple[str, ...]:
         _time(point.transfer_s),
         _time(point.wait_s),
         _time(point.allreduce_p50_s),
+        _time(point.interference_s),
     )
+
+
+def _remarks(curve: Curve) -> Iterator[str]:
+    """Yield what stands below a curve besides its flags, each where something was measured."""
+    texts = {
+        "phases sum to / the window's step: {}": _phase_sum,
+        "signed-rank check of " + ("S" if curve.base else "samples/s") + ": {}": _check,
+        "arrivals on one clock: {}": _clocks,
+        "timeline, a step: {}": _timeline,
+    }
+    for text, text_of in texts.items():
+        found = listed(curve, partial(text_of, curve))
+        if found:
+            yield text.format(found)
+
+
+def _phase_sum(_: Curve, point: Point) -> str | None:
+    if point.phase_sum_s is None or point.phases_minus_step is None:
+        return None
+    total, step = seconds_text(point.phase_sum_s.estimate), seconds_text(point.step_s.estimate)
+    return f"{total} / {step} ({percent(point.phases_minus_step)})"
+
+
+def _check(curve: Curve, point: Point) -> str | None:
+    check = point.check
+    if check is None or check.low is None or check.high is None or is_base_point(curve, point):
+        return None
+    ends = (f"{check.low:,.0f}", f"{check.high:,.0f}")
+    if point.speedup:
+        ends = (_digits(check.low), _digits(check.high))
+    return f"[{', '.join(ends)}] ({100 * check.level:.1f} %)"
+
+
+def _clocks(_: Curve, point: Point) -> str | None:
+    if point.skew_s is None:
+        return None
+    total = len(point.launches)
+    unresolved = (
+        f", below the clocks' error in {point.skew_unresolved} of {total} launches"
+        if point.skew_unresolved
+        else ""
+    )
+    return f"skew {_time(point.skew_s)}, wait {_time(point.clock_wait_s)}{unresolved}"
+
+
+_TIMELINE_WORDS = {
+    "timeline_negotiation_s": "negotiation",
+    "timeline_queue_s": "queue",
+    "timeline_copy_in_s": "copy in",
+    "timeline_allreduce_s": "all-reduce",
+    "timeline_copy_out_s": "copy out",
+}
+
+
+def _timeline(_: Curve, point: Point) -> str | None:
+    found = point.timeline
+    if found is None:
+        return None
+    times = [
+        f"{word} {seconds_text(found[key])}"
+        for key, word in _TIMELINE_WORDS.items()
+        if key in found
+    ]
+    tensors, fused = found["timeline_tensors"], found["timeline_allreduces"]
+    return ", ".join([*times, f"{tensors:.3g} tensors in {fused:.3g} all-reduces"])
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

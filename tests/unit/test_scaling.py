@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.frame import frame
+from harness.analysis.frame import arrow_table, facts, frame
 from harness.analysis.match import BaseName, is_base_of, own_launcher
 from harness.analysis.scaling import Curve, curves, failures
 from harness.config import RunConfig, Sweep, expand, parse_sweep
@@ -289,9 +289,113 @@ def test_nothing_measured_is_no_curve() -> None:
     assert curves(frame([failure(config("none"))])) == ()
 
 
+def test_a_base_lacks_only_the_instruments_that_its_engine_has_not() -> None:
+    wanted = ("phases", "ablation", "clocks")
+    point = config("horovod", 2, backend="mpi", measure={"instruments": wanted})
+    base = config("none", measure={"instruments": ("phases",)})
+    records = [record(point, throughput=150.0), record(base, throughput=100.0, is_base=True)]
+    found = _by_label(records)
+    assert found["mpi, batch 75"].points[0].speedup.estimate == pytest.approx(1.5)
+    assert set(found) == {"mpi, batch 75", "none, batch 75"}  # no choice of the sweep's
+    bare = config("none", measure={"instruments": ()})
+    assert is_base_of(_json(base), _json(point))
+    assert not is_base_of(_json(bare), _json(point))
+    fewer = config("horovod", 1, backend="mpi", measure={"instruments": ("phases",)})
+    assert not is_base_of(_json(fewer), _json(point))
+    longer = config("none", measure={"instruments": ("phases",), "window_s": 9.0})
+    assert not is_base_of(_json(longer), _json(point))
+
+
+def test_curves_that_measure_otherwise_on_purpose_are_named_so() -> None:
+    ways = (("phases", "ablation"), ())
+    made = [config("horovod", 2, backend="mpi", measure={"instruments": way}) for way in ways]
+    assert set(_by_label([record(one) for one in made])) == {
+        "mpi, phases + ablation, batch 75", "mpi, none, batch 75",
+    }  # fmt: skip
+
+
+def test_a_timeline_is_no_point_and_is_told_at_the_point_it_looks_into() -> None:
+    made = [config("horovod", n, backend="mpi", measure={"window_s": 3.0}) for n in (1, 2, 4)]
+    records = [record(one, block) for one in made for block in range(2)]
+    records += [factories.timeline(made[1], overhead=0.2)]
+    (curve,) = curves(frame(records))
+    assert [len(point.launches) for point in curve.points] == [2, 2, 2]
+    assert [point.timeline is not None for point in curve.points] == [False, True, False]
+    two = curve.points[1]
+    assert two.timeline["timeline_negotiation_s"] == pytest.approx(1.5e-3)
+    assert dict(two.overheads) == {"phases": pytest.approx(0.01), "timeline": 0.2}
+    assert dict(curve.points[2].overheads) == {"phases": pytest.approx(0.01)}
+
+
+def test_a_timeline_of_other_tuning_is_of_another_curve() -> None:
+    made = [config("horovod", 2, backend="mpi", horovod={"cycle_time_ms": c}) for c in (1.0, 5.0)]
+    found = _by_label([*map(record, made), factories.timeline(made[1])])
+    assert found["mpi, cycle 1 ms, batch 75"].points[0].timeline is None
+    assert found["mpi, cycle 5 ms, batch 75"].points[0].timeline is not None
+
+
+def test_a_timeline_that_failed_says_what_it_was() -> None:
+    own = factories.timeline(config("horovod", 2, backend="mpi")).config
+    (lost,) = failures(frame([failure(own)]))
+    assert lost.what == "horovod mpi N=2 batch 75 timeline"
+
+
+def test_the_check_from_six_blocks_is_of_the_speedup_or_else_of_the_throughput() -> None:
+    rates = (300.0, 310.0, 290.0, 305.0, 315.0, 295.0)
+    (point,) = _by_label(_pair(4, rates, (100.0,) * 6))["mpi, batch 75"].points
+    assert (point.check.low, point.check.high) == (pytest.approx(2.9), pytest.approx(3.15))
+    assert point.speedup.low < point.check.estimate < point.speedup.high
+    (point,) = _by_label(_pair(4, rates, (100.0,) * 5))["none, batch 75"].points
+    assert point.check is None
+    made = config("horovod", 4, backend="mpi")
+    alone = [record(made, block, throughput=rate) for block, rate in enumerate(rates)]
+    (point,) = _by_label(alone)["mpi, batch 75"].points
+    assert (point.check.low, point.check.high) == (pytest.approx(290.0), pytest.approx(315.0))
+
+
+def test_a_block_that_was_added_marks_every_interval_of_its_point() -> None:
+    made, base = config("horovod", 2, backend="mpi"), config("none")
+    records = [
+        record(one, block, sequential=block == 2, is_base=one is base)
+        for one in (made, base, config("horovod", 4, backend="mpi"))
+        for block in range(3 if one is not made else 2)
+    ]
+    two, four = _by_label(records)["mpi, batch 75"].points
+    assert not two.sequential
+    assert "sequential" not in two.speedup.method
+    assert four.sequential
+    for found in (four.speedup, four.efficiency, four.throughput_samples_per_s, four.wait_s):
+        assert found.method == "t, 3 blocks of one allocation, sequential"
+
+
+def test_steadiness_is_summed_over_launches() -> None:
+    made = config("horovod", 2, backend="mpi")
+    records = [
+        factories.with_steadiness(record(made, 0), drifting=True, change=0.03, outliers=2,
+                                  outlier_time_share=0.01),
+        factories.with_steadiness(record(made, 1), drifting=True, change=-0.05, outliers=3,
+                                  outlier_time_share=0.03),
+        factories.with_steadiness(record(made, 2), change=0.9),
+        record(made, 3),
+    ]  # fmt: skip
+    found = curves(frame(records))[0].points[0].steadiness
+    assert (found.launches, found.drifting, found.largest_change) == (3, 2, -0.05)
+    assert (found.with_outliers, found.outliers) == (2, 5)
+    assert found.outlier_time_share == pytest.approx(0.04 / 3)
+    assert curves(frame([record(made)]))[0].points[0].steadiness is None
+
+
+def test_a_row_of_pandas_and_of_arrow_are_read_alike() -> None:
+    records = [*factories.records((1, 2), blocks=2), failure(config("none"), 7)]
+    rows = [facts(one.model_dump(mode="json")) for one in records]
+    assert curves(arrow_table(rows)) == curves(frame(records))
+    assert failures(arrow_table(rows)) == failures(frame(records))
+
+
 def _sweep(base: str) -> Sweep:
     return parse_sweep(
         {
+            "measure": {"instruments": ["phases", "ablation", "timeline"]},
             "name": "s", "workload": "stress_strain", "engine": ["none", "horovod", "ddp"],
             "backend": ["gloo", "nccl"], "placement": ["1x1", "1x2", "4"],
             "batch_size": [75, 700], "base": base, "cores_per_rank": 1,

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.analysis import render_table
 from harness.analysis.table import seconds_text
 from harness.errors import AnalysisError
+from harness.record import ClockCheck, RunRecord
 from tests import factories
 from tests.factories import config, failure, record
 
@@ -52,9 +55,112 @@ def test_a_missing_base_is_said_where_the_speedup_would_be(tmp_path: Path) -> No
     records = factories.records((1, 2), ("mpi",), (75,), blocks=2, base=None, noise=0.0)
     text = render_table(factories.write_results(tmp_path / "s", records))
     assert "no speedup: no launch is its base none@1" in text
-    cells = re.split(r"  +", text.splitlines()[-1].strip())
+    cells = re.split(r"  +", text.splitlines()[-2].strip())
     assert cells[3:5] == ["–", "–"]
     assert cells[5:] == ["300 µs", "210 µs", "90.0 µs", "180 µs"]
+
+
+def _below(text: str, label: str) -> list[str]:
+    """The remarks below the curve that ``label`` begins, in order."""
+    lines = iter(text.splitlines())
+    next(line for line in lines if line.startswith(label))
+    rest = itertools.takewhile(lambda line: line.startswith("  "), lines)
+    return [line.removeprefix("  - ") for line in rest if line.startswith("  - ")]
+
+
+def _two(blocks: int, **parts: Any) -> list[RunRecord]:
+    """A base and two ranks over mpi, in blocks that differ, ``parts`` being those of the latter."""
+    made = config("horovod", 2, backend="mpi")
+    return [
+        one
+        for block in range(blocks)
+        for one in (
+            record(config("none"), block, is_base=True),
+            record(made, block, factor=1 + block / 100, **parts),
+        )
+    ]
+
+
+def test_the_phases_sum_stands_against_the_windows_step(tmp_path: Path) -> None:
+    text = render_table(factories.write_results(tmp_path / "s", _two(2)))
+    # A step of 715 µs + 300 µs of sync; 2 % of the former are in no phase.
+    assert _below(text, "mpi") == [
+        "phases sum to / the window's step: 996 µs / 1.01 ms (−1.4 %) at N=2"
+    ]  # fmt: skip
+
+
+def test_interference_is_a_column_only_where_it_was_measured(tmp_path: Path) -> None:
+    assert "interference" not in render_table(factories.write_results(tmp_path / "a", _two(2)))
+    records = _two(2, ablation=factories.ablation(380e-6, 300e-6))
+    lines = render_table(factories.write_results(tmp_path / "b", records)).splitlines()
+    assert lines[2].endswith("all-reduce  interference")
+    assert [line.split("  ")[-1].strip() for line in lines if "±" in line] == ["–", "80.0 µs"]
+
+
+def test_a_signed_rank_check_is_there_from_six_blocks(tmp_path: Path) -> None:
+    five = render_table(factories.write_results(tmp_path / "five", _two(5)))
+    assert "signed-rank" not in five
+    six = _below(render_table(factories.write_results(tmp_path / "six", _two(6))), "mpi")
+    # S is 2 · 650 µs / 1015 µs in the first block, and 5 % more in the sixth.
+    assert "signed-rank check of S: [1.28, 1.34] (96.9 %) at N=2" in six
+
+
+def test_costly_instruments_are_named_below_their_curve(tmp_path: Path) -> None:
+    records = _two(1, overheads={"phases": 0.09, "ablation": 0.04, "telemetry": 0.06})
+    records += _two(2, overheads={"phases": 0.05, "ablation": 0.03, "telemetry": 0.03})[2:]
+    made = config("horovod", 2, backend="mpi")
+    records.append(factories.timeline(made, overhead=0.31))
+    found = _below(render_table(factories.write_results(tmp_path / "s", records)), "mpi")
+    assert found[2:] == [
+        "phases cost 7 % at N=2: its phases are not the window's",
+        "timeline costs 31 % at N=2: its steps are not the window's",
+    ]
+    assert found[1] == (
+        "timeline, a step: negotiation 1.50 ms, queue 40.0 µs, copy in 30.0 µs, all-reduce 600 µs, "
+        "copy out 20.0 µs, 10 tensors in 1.5 all-reduces at N=2"
+    )
+
+
+def test_unsteady_windows_are_counted_below_their_curve(tmp_path: Path) -> None:
+    base, point, *rest = _two(3)
+    records = [
+        base, factories.with_steadiness(
+            point, drifting=True, change=-0.061, outliers=1, outlier_time_share=0.003,
+        ),
+        *(factories.with_steadiness(one) for one in rest),
+    ]  # fmt: skip
+    found = _below(render_table(factories.write_results(tmp_path / "s", records)), "mpi")
+    assert found[1:] == [
+        "the window drifts in 1 of 3 launches (by −6.1 % at most) at N=2",
+        "outliers: 1 step in 1 of 3 launches (0.1 % of the time) at N=2",
+    ]
+
+
+def test_arrivals_on_one_clock_stand_beside_the_wait(tmp_path: Path) -> None:
+    clocks = ClockCheck(method="m", offsets_s=(0.0, 0.0), error_s=1e-4, drift=0.0, skew_s=90e-6,
+                        wait_s=45e-6, resolved=False)  # fmt: skip
+    found = _below(
+        render_table(factories.write_results(tmp_path / "s", _two(2, clocks=clocks))), "mpi"
+    )
+    assert found[1] == (
+        "arrivals on one clock: skew 90.0 µs, wait 45.0 µs, below the clocks' error in 2 of 2 "
+        "launches at N=2"
+    )
+
+
+def test_a_sequential_interval_is_called_one(tmp_path: Path) -> None:
+    plain, last = _two(5), _two(6, sequential=True)[-2:]
+    text = render_table(factories.write_results(tmp_path / "s", [*plain, *last]))
+    assert "95 % intervals: t, 6 blocks of one allocation, sequential" in text
+    assert "sequential: blocks were added until the interval was narrow, which" in text
+    assert "sequential" not in render_table(factories.write_results(tmp_path / "t", plain))
+
+
+def test_placements_of_one_count_are_told_apart_below_the_curve(tmp_path: Path) -> None:
+    records = [record(config("horovod", p, backend="mpi")) for p in ("1x4", "2x2")]
+    (line,) = _below(render_table(factories.write_results(tmp_path / "s", records)), "mpi")
+    assert "at N=4 (4), " in line
+    assert line.endswith("at N=4 (2+2)")
 
 
 def test_launches_without_a_base_are_counted(tmp_path: Path) -> None:

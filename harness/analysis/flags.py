@@ -1,0 +1,109 @@
+"""What a reader should know before trusting a point: costly instruments, unsteady windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from harness.analysis.points import Point
+from harness.analysis.scaling import Curve
+
+#: An instrument that costs more than this part of a step is named wherever its point is shown.
+COSTLY = 0.05
+#: What an instrument that costs says less of; telemetry runs in the window, the others after it.
+_CONSEQUENCE = {
+    "phases": "its phases are not the window's",
+    "ablation": "its steps with and without all-reduce are not the window's",
+    "telemetry": "the window itself was slower for it",
+    "timeline": "its steps are not the window's",
+}
+_SHOWN = 4  # flags named in a figure; the table has all of them
+
+
+def curve_flags(curve: Curve) -> Iterator[str]:
+    """Yield the flags of a curve, for a table that has its name above them."""
+    yield from _costs(curve, "")
+    drifts = listed(curve, _drift)
+    if drifts:
+        yield f"the window drifts in {drifts}"
+    outliers = listed(curve, _outliers)
+    if outliers:
+        yield f"outliers: {outliers}"
+
+
+def _drift(point: Point) -> str | None:
+    found = point.steadiness
+    if found is None or found.largest_change is None:
+        return None
+    change = percent(found.largest_change)
+    return f"{found.drifting} of {_launches(found.launches)} (by {change} at most)"
+
+
+def _outliers(point: Point) -> str | None:
+    found = point.steadiness
+    if found is None or not found.with_outliers:
+        return None
+    launches = f"{found.with_outliers} of {_launches(found.launches)}"
+    share = _share(found.outlier_time_share)
+    return f"{_steps(found.outliers)} in {launches} ({share} of the time)"
+
+
+def figure_flags(curves: Sequence[Curve]) -> list[str]:
+    """Return the flags of the curves in a figure: costs by name, unsteady launches by their count.
+
+    At most a few lines; the table has all of them.
+    """
+    costs = [text for curve in curves for text in _costs(curve, f", {curve.label}")]
+    shown = costs if len(costs) <= _SHOWN else costs[: _SHOWN - 1]
+    if len(costs) > len(shown):
+        more = len(costs) - len(shown)
+        shown.append(f"{more} more costs above {100 * COSTLY:g} %: see the table")
+    found = [p.steadiness for c in curves for p in c.points if p.steadiness]
+    launches = sum(one.launches for one in found)
+    drifting = sum(one.drifting for one in found)
+    outlying = sum(one.with_outliers for one in found)
+    parts = [f"the window drifts in {drifting} of {_launches(launches)}"] if drifting else []
+    parts += [f"outlier steps in {outlying} of {_launches(launches)}"] if outlying else []
+    return [*shown, *(["; ".join(parts)] if parts else [])]
+
+
+def _costs(curve: Curve, label: str) -> Iterator[str]:
+    for name, consequence in _CONSEQUENCE.items():
+        costly = [
+            f"{_share(cost)} at {where(curve, point)}"
+            for point in curve.points
+            if (cost := point.overheads.get(name, 0.0)) > COSTLY
+        ]
+        if costly:
+            verb = "cost" if name == "phases" else "costs"
+            yield f"{name} {verb} {', '.join(costly)}{label}: {consequence}"
+
+
+def where(curve: Curve, point: Point) -> str:
+    """Name a point inside its curve: ``N=2``, with the placement where N alone is not enough."""
+    alike = sum(other.world_size == point.world_size for other in curve.points)
+    return f"N={point.world_size}" + (f" ({point.placement})" if alike > 1 else "")
+
+
+def listed(curve: Curve, text_of: Callable[[Point], str | None]) -> str:
+    """Return ``TEXT at N=1, TEXT at N=2`` of the points that have a text."""
+    texts: Iterable[tuple[Point, str | None]] = ((p, text_of(p)) for p in curve.points)
+    return ", ".join(f"{text} at {where(curve, point)}" for point, text in texts if text)
+
+
+def percent(change: float) -> str:
+    """Return a relative change with its sign, which is a true minus: ``−1.7 %``."""
+    rounded = round(100 * change, 1) + 0.0  # no −0.0
+    return f"{rounded:+.1f} %".replace("-", "−")
+
+
+def _share(part: float) -> str:
+    percents = 100 * part
+    return f"{percents:.2g} %" if percents < 99 else f"{percents:,.0f} %"
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count} launches"
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count:,} steps"

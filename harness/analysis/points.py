@@ -1,0 +1,219 @@
+"""One point of a curve: its launches, and what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from types import MappingProxyType
+
+from harness.analysis.columns import OVERHEADS
+from harness.analysis.rows import (
+    LAUNCH_COLUMNS,
+    RATE,
+    TIMELINE_COLUMNS,
+    Row,
+    block_of,
+    means_by_block,
+    rates_by_block,
+)
+from harness.stats import (
+    BlockKey,
+    Interval,
+    geometric_interval,
+    log_mean_interval,
+    log_signed_rank_interval,
+    mean_interval,
+    paired_log_ratios,
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One good launch of a point; ``speedup`` is against the base of its own block.
+
+    What was not measured is None. Times are those of a step, the epoch's excepted.
+    """
+
+    block: BlockKey
+    run_id: str
+    throughput_samples_per_s: float
+    step_s: float  # of the window
+    speedup: float | None  # None where its block has no base
+    epoch_s: float
+    data_s: float | None
+    forward_s: float | None
+    backward_s: float | None
+    exposed_sync_s: float | None
+    transfer_s: float | None
+    wait_s: float | None
+    update_s: float | None
+    phase_sum_s: float | None
+    allreduce_p50_s: float | None
+    interference_s: float | None
+    skew_s: float | None
+    clock_wait_s: float | None
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """How steady the windows of a point were, over the launches that were judged."""
+
+    launches: int  # judged
+    drifting: int
+    largest_change: float | None  # of the drifting ones, relative, with its sign
+    with_outliers: int
+    outliers: int  # steps, of all ranks and launches
+    outlier_time_share: float  # mean over launches
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve. What was measured in no launch is None, never zero."""
+
+    world_size: int
+    nodes: int
+    placement: str
+    rank_batch: int
+    launches: tuple[Launch, ...]  # in the order of their blocks
+    throughput_samples_per_s: Interval
+    step_s: Interval  # of the window
+    epoch_s: Interval
+    speedup: Interval | None
+    efficiency: Interval | None
+    check: Interval | None  # signed-rank, of S; of the throughput where there is no S
+    data_s: Interval | None
+    forward_s: Interval | None
+    backward_s: Interval | None
+    exposed_sync_s: Interval | None
+    transfer_s: Interval | None
+    wait_s: Interval | None
+    update_s: Interval | None
+    phase_sum_s: Interval | None
+    allreduce_p50_s: Interval | None
+    interference_s: Interval | None
+    skew_s: Interval | None
+    clock_wait_s: Interval | None
+    skew_unresolved: int  # launches whose skew is below the clocks' error
+    steadiness: Steadiness | None
+    overheads: Mapping[str, float]  # of each instrument, mean over launches, relative
+    timeline: Mapping[str, float] | None  # by TIMELINE_COLUMNS, mean over launches
+    sequential: bool  # a launch is of a block that was added because an interval was too wide
+
+    @property
+    def unpaired(self) -> int:
+        """Return how many launches have no base in their block."""
+        return sum(launch.speedup is None for launch in self.launches)
+
+    @property
+    def phases_minus_step(self) -> float | None:
+        """Return (sum of the phases − the window's step) / the latter, of launches that have both.
+
+        None where a phase could not be marked, or none was.
+        """
+        pairs = [(one.phase_sum_s, one.step_s) for one in self.launches]
+        found = [total / step_s - 1.0 for total, step_s in pairs if total is not None]
+        return fmean(found) if found else None
+
+
+def make_point(
+    rows: Sequence[Row],
+    timelines: Sequence[Row],
+    base_rates: Mapping[BlockKey, float],
+    base_devices: int,
+    level: float,
+) -> Point:
+    """Return the point of ``rows``, its good launches in the order of their blocks.
+
+    ``timelines`` are the launches for its timeline; ``base_rates`` the base's throughput by block.
+    """
+    rates = rates_by_block(rows)
+    logs = paired_log_ratios(rates, base_rates)
+    sequential = any(row["sequential"] for row in rows)
+
+    def marked(interval: Interval) -> Interval:
+        return interval.sequential() if sequential else interval
+
+    def mean(values: Mapping[BlockKey, float]) -> Interval | None:
+        return marked(mean_interval(values, level)) if values else None
+
+    speedup = marked(log_mean_interval(logs, level)) if logs else None
+    first, n = rows[0], int(rows[0]["world_size"])
+    launches = tuple(_launch(row, base_rates.get(block_of(row))) for row in rows)
+    step_s = mean_interval(_steps_by_block(launches), level)
+    means = {name: mean(means_by_block(rows, name)) for name in LAUNCH_COLUMNS if name != "epoch_s"}
+    return Point(
+        world_size=n,
+        nodes=first["nodes"],
+        placement=first["placement"],
+        rank_batch=first["rank_batch"],
+        launches=launches,
+        throughput_samples_per_s=marked(geometric_interval(rates, level)),
+        step_s=marked(step_s),
+        epoch_s=marked(geometric_interval(rates_by_block(rows, "epoch_s"), level)),
+        speedup=speedup,
+        efficiency=speedup.scaled(base_devices / n) if speedup else None,
+        check=log_signed_rank_interval(logs or paired_log_ratios(rates, _ones(rates)), level),
+        skew_unresolved=sum(row["skew_resolved"] is False for row in rows),
+        steadiness=_steadiness(rows),
+        overheads=_overheads([*rows, *timelines]),
+        timeline=_timeline(timelines),
+        sequential=sequential,
+        **means,
+    )
+
+
+def _ones(rates: Mapping[BlockKey, float]) -> dict[BlockKey, float]:
+    return dict.fromkeys(rates, 1.0)
+
+
+def _launch(row: Row, base_rate: float | None) -> Launch:
+    rate = float(row[RATE])
+    return Launch(
+        block=block_of(row),
+        run_id=row["run_id"],
+        throughput_samples_per_s=rate,
+        step_s=row["wall_s"] / row["steps"],
+        speedup=None if base_rate is None else rate / base_rate,
+        **{name: row[name] for name in LAUNCH_COLUMNS},
+    )
+
+
+def _steps_by_block(launches: Sequence[Launch]) -> dict[BlockKey, float]:
+    values: dict[BlockKey, list[float]] = {}
+    for launch in launches:
+        values.setdefault(launch.block, []).append(launch.step_s)
+    return {block: fmean(v) for block, v in values.items()}
+
+
+def _steadiness(rows: Sequence[Row]) -> Steadiness | None:
+    judged = [row for row in rows if row["drifting"] is not None]
+    if not judged:
+        return None
+    changes = [row["drift_change"] for row in judged if row["drifting"]]
+    return Steadiness(
+        launches=len(judged),
+        drifting=len(changes),
+        largest_change=max(changes, key=abs, default=None),
+        with_outliers=sum(row["outliers"] > 0 for row in judged),
+        outliers=sum(row["outliers"] for row in judged),
+        outlier_time_share=fmean(row["outlier_time_share"] for row in judged),
+    )
+
+
+def _overheads(rows: Sequence[Row]) -> Mapping[str, float]:
+    found = {}
+    for column, name in OVERHEADS.items():
+        values = [row[column] for row in rows if row[column] is not None]
+        if values:
+            found[name] = fmean(values)
+    return MappingProxyType(found)
+
+
+def _timeline(rows: Sequence[Row]) -> Mapping[str, float] | None:
+    found = {}
+    for column in TIMELINE_COLUMNS:
+        values = [row[column] for row in rows if row[column] is not None]
+        if values:
+            found[column] = fmean(values)
+    return MappingProxyType(found) if found else None

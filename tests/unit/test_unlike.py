@@ -146,7 +146,7 @@ def test_a_base_that_uses_none_of_the_libraries_is_like_its_points() -> None:
     base = record(config("none"), 0, is_base=True, provenance=factories.PROVENANCE | libraries)
     gloo = {"environment": {"GLOO_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "INFO"}}
     found = curves(frame([base, point(0, **gloo)]))
-    assert any(curve.points[-1].speedup.estimate > 1.5 for curve in found)
+    assert any(curve.points[-1].speedup.estimate > 1.1 for curve in found)
 
 
 def test_a_record_of_the_first_schema_compares() -> None:

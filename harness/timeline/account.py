@@ -14,6 +14,13 @@ A tensor is a process of the trace (``pid``). Horovod writes, in the order of ti
 Every tensor of a fused operation gets the operation's states, so sums over tensors count one copy
 or transfer as often as it had tensors. The union does not: it is the time in which at least one
 tensor was in that state.
+
+What it cannot tell: how long a request lay before rank 0's next cycle saw it (up to a cycle, which
+is why cycles are counted), and the exchange of requests itself. A tensor that all ranks ask for in
+the same cycle has a negotiation of a microsecond or two. Queue is all that lies between a tensor's
+agreement and its copy or transfer: the turn of other operations or of its group, and what Horovod
+names (``WITHIN_QUEUE``). All is as rank 0 sees it: where another rank comes late to the transfer,
+that wait is in the all-reduce.
 """
 
 from __future__ import annotations

@@ -155,6 +155,20 @@ def test_an_operation_that_fails_ends_the_queue() -> None:
     assert found.tensors == 1
 
 
+def test_what_is_open_at_the_end_is_counted_until_then() -> None:
+    """Agreed on and never reduced, as where a rank died: it was in the queue for the rest."""
+    file = TimelineFile()
+    one_tensor(file, 1, 0)
+    file.begin("NEGOTIATE_ALLREDUCE", 100, 2)
+    file.end(110, 2)
+    file.begin("NEGOTIATE_ALLREDUCE", 120, 3)
+    file.cycle(200)
+    found = summary_of(file.text())
+    assert found.queue == phase(5 + 90, 5 + 90, 2)
+    assert found.negotiation == phase(10 + 10 + 80, 10 + 10 + 80, 3, "NEGOTIATE_ALLREDUCE")
+    assert found.tensors == 1
+
+
 def test_an_account_that_begins_inside_an_operation() -> None:
     file = TimelineFile()
     file.begin("NEGOTIATE_BARRIER", 0, 9)

@@ -100,17 +100,17 @@ def long_file(path: Path, steps: int) -> int:
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """A line of 8 MB in less than 2 MB; how long it is plays no part."""
+    """A line of more than 3.5 MB in less than 2 MB."""
     path = tmp_path / "long.json"
-    size_bytes = long_file(path, 9000)
-    assert size_bytes > 8_000_000
+    size_bytes = long_file(path, 4000)
+    assert size_bytes > 3_500_000
     tracemalloc.start()
     try:
         found = read_summary(path)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert found.steps == 9000
+    assert found.steps == 4000
     assert peak_bytes < 2_000_000
 
 
@@ -148,6 +148,45 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 )
 def test_what_is_no_array_of_events_is_refused(content: str | bytes, message: str) -> None:
     assert message in refusal(content)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1000, 1 << 18])
+def test_characters_are_not_parsed_again_and_again(
+    chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the last comma that looks like one between events is inside of one."""
+    nested = '{"args": {"a": {}, "b": "' + "x" * 150 + '"}, "c": 1}'
+    content = "[" + "{}," * 1000 + ",".join([nested] * 2000) + "]"
+    taken: list[int] = []
+    loads = json.loads
+
+    def counting(text: str) -> Any:
+        taken.append(len(text))
+        return loads(text)
+
+    monkeypatch.setattr(events, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(json, "loads", counting)
+    with file_of(content) as path:
+        assert sum(1 for _ in events.Events(path)) == 3000
+    assert sum(taken) < 1.1 * len(content)
+
+
+def test_many_events_at_a_time_again_after_one_that_was_hard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    easy = '{"ph": "M", "name": "process_sort_index", "pid": 0},' * 20_000
+    hard = '{"args": {"a": {}, "b": "' + "x" * 65_000 + '"}},'
+    alone: list[int] = []
+    parse = events._parse
+
+    def counting(text: str, at: int) -> Any:
+        alone.append(at)
+        return parse(text, at)
+
+    monkeypatch.setattr(events, "_parse", counting)
+    with file_of(f"[{hard}{easy}{hard}{easy}]") as path:
+        assert sum(1 for _ in events.Events(path)) == 40_002
+    assert len(alone) < 10_000
 
 
 def test_a_malformed_event_is_not_taken_for_the_end() -> None:

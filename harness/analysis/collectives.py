@@ -97,7 +97,7 @@ def place_text(record: CollectivesRecord) -> str:
 
 def render(record: CollectivesRecord) -> str:
     """Return the tables of a record: one a collective, sizes down, libraries across."""
-    parts = [f"{place_text(record)}, {record.dtype}; latency of the slowest rank"]
+    parts = [f"{place_text(record)}, {record.dtype}; n iterations, each its slowest rank's time"]
     parts += ["\n".join(_table(record, name)) for name in record.collectives]
     notes = list(_notes(record))
     return "\n\n".join([*parts, "\n".join(notes)] if notes else parts)

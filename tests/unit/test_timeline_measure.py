@@ -47,7 +47,7 @@ def test_the_file_has_the_steps_and_no_others() -> None:
     opened = ["barrier", "start t.json", "barrier"]
     closed = ["stop_timeline", "barrier"]
     written = [*settle, "synchronise", *opened, *steps, "synchronise", *closed]
-    assert calls_of(0, 4) == [*plain, *written, *plain]
+    assert calls_of(0, 4) == [*plain, *plain, *written, *plain]
 
 
 def test_other_ranks_do_the_same_without_a_file() -> None:
@@ -60,7 +60,7 @@ def test_times_are_a_step_s(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
     def second() -> None:
-        now[0] += 1.0
+        now[0] += 1.0 if now[0] >= 1e5 else 1e5  # the first step compiles, connects, allocates
 
     class Slow(Engine):
         def start_timeline(self, path: Path) -> None:

@@ -28,4 +28,7 @@ def mapped_files(stems: Iterable[str]) -> list[str]:
 
 def opened(path: str) -> ctypes.CDLL:
     """Return a library that is loaded already; OSError where it is not, never a second copy."""
-    return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    try:
+        return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError as error:  # dlopen names neither the file nor a reason
+        raise OSError(f"{path} is not loaded in this process: {error}") from None

@@ -22,7 +22,7 @@ def test_a_library_is_never_loaded_by_looking() -> None:
     # A part of glibc that nobody uses: it could be loaded, and is not.
     idle = Path(path).with_name("libBrokenLocale.so.1")
     assert idle.is_file()
-    with pytest.raises(OSError, match="libBrokenLocale.* is not loaded"):
+    with pytest.raises(OSError, match=r"libBrokenLocale.* is not loaded"):
         opened(str(idle))
     assert mapped_files([idle.name]) == []
 

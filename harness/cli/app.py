@@ -166,6 +166,39 @@ def bench(
 
 
 @app.command()
+def allreduce(
+    sizes: Annotated[
+        str, typer.Option("--sizes", metavar="LIST", help="4K:1G doubles, 4K:1G:4 by fours; 4K,1M.")
+    ] = "4K:1G",
+    backend: Annotated[str | None, typer.Option("--backend", help="nccl, mpi or gloo.")] = None,
+    collectives: Annotated[
+        str,
+        typer.Option(
+            "--collectives",
+            metavar="LIST",
+            help="all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier, sendrecv, "
+            "or all.",
+        ),
+    ] = "all_reduce",
+    libraries: Annotated[
+        str,
+        typer.Option(
+            "--libraries", metavar="LIST", help="horovod, torch, mpi4py (default: all there are)."
+        ),
+    ] = "all",
+    iterations: Annotated[
+        int, typer.Option("--iterations", help="At most, of each library, collective and size.")
+    ] = 30,
+    results: Results = RESULTS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Be one rank: mpirun -np 2 hvdscale allreduce, and compare libraries over sizes."""
+    from harness.cli.collectives import command_allreduce
+
+    return command_allreduce(sizes, backend, collectives, libraries, iterations, results, as_json)
+
+
+@app.command()
 def timeline(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Written by HOROVOD_TIMELINE.")],
     steps: Annotated[

@@ -91,7 +91,7 @@ def _remarks(curve: Curve) -> Iterator[str]:
     """Yield what stands below a curve besides its flags, each where something was measured."""
     texts = {
         "phases sum to / the window's step: {}": _phase_sum,
-        "signed-rank check of " + ("S" if curve.base else "samples/s") + ": {}": _check,
+        f"signed-rank check of {'S' if curve.base else 'samples/s'}: {{}}": _check,
         "arrivals on one clock: {}": _clocks,
         "timeline, a step: {}": _timeline,
     }

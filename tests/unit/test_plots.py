@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.markers import CARETDOWN, CARETUP
 
 from harness.analysis import plot_all
 from harness.analysis.facets import facets
+from harness.analysis.flags import figure_flags
 from harness.analysis.frame import frame
 from harness.analysis.plots.epoch import epoch_time
-from harness.analysis.plots.series import Plot, kind_colours
+from harness.analysis.plots.phases import phases
+from harness.analysis.plots.series import Look, Plot, dodged, kind_colours
 from harness.analysis.plots.speedup import efficiency, speedup
 from harness.analysis.plots.style import OKABE_ITO, WIDTH_IN, figure_bytes, style
 from harness.analysis.plots.sync import exposed_sync
@@ -24,7 +27,7 @@ from tests.factories import config, failure, record
 from tests.unit.test_table import check_golden
 
 FIGURES = {"speedup": speedup, "efficiency": efficiency, "exposed_sync": exposed_sync,
-           "epoch_time": epoch_time}  # fmt: skip
+           "phases": phases, "epoch_time": epoch_time}  # fmt: skip
 
 
 def _draw(name: str, records: Sequence[RunRecord]) -> Plot | None:
@@ -110,13 +113,138 @@ def test_wait_is_the_area_between_transfer_and_exposed_sync(sweep: list[RunRecor
         assert row["transfer_s"] + row["wait_s"] == pytest.approx(row["exposed_sync_s"])
 
 
+def _bars(ax: Axes) -> list[list[tuple[float, float, bool]]]:
+    """Start, length and whether it is hatched of each piece, for each bar from the top."""
+    lines: dict[int, list[tuple[float, float, bool]]] = {}
+    for piece in ax.patches:
+        line = round(piece.get_y() + piece.get_height() / 2)
+        lines.setdefault(line, []).append(
+            (piece.get_x(), piece.get_width(), piece.get_hatch() is not None)
+        )
+    return [lines[line] for line in sorted(lines)]
+
+
+def test_phases_end_to_end_and_the_rest_to_the_windows_step() -> None:
+    made = config("horovod", 2, backend="mpi")
+    plot = _draw("phases", [record(config("none"), is_base=True), record(made)])
+    (ax,) = plot.figure.axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["none  N=1", "mpi  N=2"]
+    alone, two = _bars(ax)
+    # 0.715 ms of computing, 5, 30, 55 and 8 % of it in phases; 300 µs of sync, 70 % transfer.
+    lengths = [0.03575, 0.2145, 0.39325, 0.21, 0.09, 0.0572, 0.0143]
+    assert [length for _, length, _ in two] == pytest.approx(lengths)
+    assert [start for start, _, _ in two] == pytest.approx([sum(lengths[:i]) for i in range(7)])
+    assert [hatched for _, _, hatched in two] == [False] * 6 + [True]
+    assert len(alone) == 4 + 1  # one rank synchronises nothing
+    steps = [line.get_xdata()[0] for line in ax.get_lines() if line.get_marker() == "|"]
+    assert steps == pytest.approx([0.65, 1.015])
+
+
+def test_phases_that_sum_to_more_than_the_step_are_hatched_beyond_it() -> None:
+    made = config("horovod", 2, backend="mpi")
+    one = record(made)
+    slower = one.phases.model_copy(update={"backward_s": 1e-3, "sum_s": one.phases.sum_s + 1e-3})
+    (ax,) = _draw("phases", [record(made, phases=slower)]).figure.axes
+    ((*_, last),) = _bars(ax)
+    over_ms = one.phases.sum_s * 1e3 - one.phases.backward_s * 1e3 + 1.0 - 1.015
+    assert last == (pytest.approx(1.015), pytest.approx(over_ms), True)
+
+
+def test_a_phase_that_cannot_be_marked_is_in_the_hatched_part_and_named() -> None:
+    made = config("ddp", 2, backend="gloo")
+    lacking = record(made).phases.model_copy(update={"forward_s": None, "sum_s": None})
+    plot = _draw("phases", [record(made, phases=lacking)])
+    assert "not all phases could be marked: gloo, batch 75" in " ".join(_texts(plot))
+    (row, _) = plot.rows
+    assert (row["forward_s"], row["phase_sum_s"]) == (None, None)
+    assert row["phase_sum_minus_step_relative"] is None
+    ((*_, rest),) = _bars(plot.figure.axes[0])
+    assert rest[1] == pytest.approx(0.2145 + 0.0143)
+
+
+def test_no_phases_no_figure() -> None:
+    assert _draw("phases", [record(config("none"), phases=None)]) is None
+
+
+def test_curves_stand_beside_each_other_so_that_no_interval_hides_another() -> None:
+    plain = Look("#000000", "o", "-")
+    for count in (2, 3, 12):
+        shifts = [look.shift for look in dodged(dict.fromkeys(range(count), plain)).values()]
+        assert len(set(shifts)) == count
+        assert shifts == sorted(shifts)
+        assert shifts[0] * shifts[-1] == pytest.approx(1.0)  # about the tick
+        assert max(shifts) < 1.06
+    assert dodged({"a": plain}) == {"a": plain}
+
+
+@pytest.mark.parametrize("name", ["speedup", "efficiency", "exposed_sync", "epoch_time"])
+def test_no_two_intervals_are_drawn_at_one_place(name: str) -> None:
+    plot = _draw(name, factories.records((2, 4), ("mpi", "gloo"), (75,), blocks=3))
+    for ax in plot.figure.axes:
+        bars = [
+            line.get_xdata()[0]
+            for line in ax.get_lines()
+            if len(line.get_xdata()) == 2 and line.get_xdata()[0] == line.get_xdata()[1]
+            and line.get_linewidth() == 0.8
+        ]  # fmt: skip
+        assert len(bars) == len(set(bars)) >= 4
+
+
+def test_a_figure_names_what_makes_it_less_trustworthy(tmp_path: Path) -> None:
+    records = [
+        factories.with_steadiness(
+            one, drifting=one.config.world_size == 2 and one.block.repeat == 0, change=0.03,
+            outliers=one.block.repeat,
+        ).model_copy(update={"overheads": {"phases": 0.07 if one.config.world_size > 1 else 0.01}})
+        for one in factories.records((1, 2), ("mpi",), (75,), blocks=2)
+    ]  # fmt: skip
+    folder = factories.write_results(tmp_path / "s", [one.sealed() for one in records])
+    plot_all(folder, tmp_path / "out", ("svg",))
+    for name in FIGURES:
+        said = (tmp_path / "out" / f"{name}.svg").read_text()
+        assert "phases cost 7 % at N=2, mpi, batch 75: its phases are not the window's" in said
+        assert "the window drifts in 1 of 6 launches; outlier steps in 3 of 6 launches" in said
+
+
+def test_a_figure_names_a_few_costs_and_counts_the_rest() -> None:
+    made = [config("horovod", 2, batch, backend="mpi") for batch in range(10, 16)]
+    found = curves(frame([record(one, overheads={"phases": 0.5}) for one in made]))
+    flags = figure_flags(found)
+    assert len(flags) == 4
+    assert flags[0].startswith("phases cost 50 % at N=2, mpi, batch 10: ")
+    assert flags[-1] == "3 more costs above 5 %: see the table"
+
+
+def test_a_csv_has_the_signed_rank_check_from_six_blocks() -> None:
+    rows = _draw("speedup", factories.records((2,), ("mpi",), (75,), blocks=6)).rows
+    (row,) = [row for row in rows if row["row"] == "point" and row["engine"] == "horovod"]
+    assert row["signed_rank_low"] < row["speedup"] < row["signed_rank_high"]
+    assert row["signed_rank_level"] == 0.96875
+    rows = _draw("speedup", factories.records((2,), ("mpi",), (75,), blocks=5)).rows
+    assert all(row["signed_rank_low"] is None for row in rows if row["row"] == "point")
+
+
+def test_a_sequential_interval_is_called_one_in_every_figure() -> None:
+    records = [
+        record(
+            one, block, sequential=block == 2, is_base=one.engine == "none", factor=1 + block / 9
+        )
+        for one in (config("none"), config("horovod", 2, backend="mpi"))
+        for block in range(3)
+    ]
+    for name in ("speedup", "efficiency", "exposed_sync", "epoch_time"):
+        said = " ".join(_texts(_draw(name, records)))
+        assert "3 blocks of one allocation, sequential" in said
+        assert "blocks were added until the interval was narrow" in said
+
+
 def test_one_block_draws_no_interval_and_says_so() -> None:
     plot = _draw("speedup", factories.records((1, 2), ("mpi",), (75,), blocks=1))
     assert "one block: no interval" in _texts(plot)
     assert all(row.get("speedup_low") is None for row in plot.rows)
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "phases"])
 def test_a_very_wide_interval_hides_no_data(name: str) -> None:
     """Two blocks that disagree have an interval a hundred times as wide as what was measured."""
     made = [config("none"), *(config("horovod", n, backend="mpi") for n in (1, 2))]

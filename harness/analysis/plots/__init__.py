@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.analysis.collecting import load_arrow
 from harness.analysis.facets import Facet, facets
+from harness.analysis.flags import figure_flags
 from harness.analysis.scaling import Failure, curves, failures
 from harness.errors import AnalysisError, MissingDependencyError, did_you_mean
 from harness.store import write_atomic
@@ -24,6 +25,7 @@ PLOTS: dict[str, str] = {
     "speedup": "harness.analysis.plots.speedup:speedup",
     "efficiency": "harness.analysis.plots.speedup:efficiency",
     "exposed_sync": "harness.analysis.plots.sync:exposed_sync",
+    "phases": "harness.analysis.plots.phases:phases",
     "epoch_time": "harness.analysis.plots.epoch:epoch_time",
 }
 FORMATS = ("png", "svg", "pdf")
@@ -70,9 +72,10 @@ def _draw_all(
 
     written: list[Path] = []
     for facet, suffix in zip(found, _suffixes(found), strict=True):
+        said = [*notes, *figure_flags(facet.curves)]
         for name, target in PLOTS.items():
             with style():
-                plot = _function(target)(facet, notes)
+                plot = _function(target)(facet, said)
                 if plot is None:
                     log.warning(
                         "no figure %s%s: the records have nothing to draw in it", name, suffix

@@ -11,6 +11,7 @@ from harness.analysis.plots.series import (
     Plot,
     Row,
     columns,
+    dodged,
     handle,
     identity,
     kind,
@@ -20,6 +21,7 @@ from harness.analysis.plots.series import (
 )
 from harness.analysis.plots.style import DASHES, MARKERS, log2_axis, new_figure, unit_axis
 from harness.analysis.scaling import Curve, Point
+from harness.stats import SEQUENTIAL_NOTE
 
 Line = list[tuple[Curve, Point]]
 
@@ -39,6 +41,7 @@ def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot:
             f"{facet.title}, {facet.engine_text}",
             "epoch time = training samples / throughput; faint, beside: single launches",
             _intervals(lines),
+            SEQUENTIAL_NOTE if facet.sequential else "",
             *notes,
         ],
         handles,
@@ -65,14 +68,16 @@ def _draw(panel: Panel, line: Line, look: Look) -> None:
 def _looks(facet: Facet, lines: dict[tuple[str, int], Line]) -> dict[tuple[str, int], Look]:
     colour = kind_colours(facet.curves)
     counts = sorted({n for _, n in lines})
-    return {
-        (name, n): Look(
-            colour[name],
-            MARKERS[counts.index(n) % len(MARKERS)],
-            DASHES[counts.index(n) % len(DASHES)],
-        )
-        for name, n in lines
-    }
+    return dodged(
+        {
+            (name, n): Look(
+                colour[name],
+                MARKERS[counts.index(n) % len(MARKERS)],
+                DASHES[counts.index(n) % len(DASHES)],
+            )
+            for name, n in lines
+        }
+    )
 
 
 def _lines(facet: Facet) -> dict[tuple[str, int], Line]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from harness.analysis.plots.series import Look
 
-_BESIDE = 2**0.07
 _LOG_REACH, _LINEAR_REACH = 1.6, 1.35  # how far beyond the data an interval may stretch an axis
 _LOG_PAD, _LINEAR_PAD = 1.15, 1.06
 
@@ -61,18 +60,20 @@ class Panel:
     def launches(self, x: float, values: Sequence[float], look: Look) -> None:
         """Draw launches faintly, a little to the right of their mean, which would hide them."""
         self._values += values
+        at = x * look.shift * look.beside
         self.ax.plot(
-            [x * _BESIDE] * len(values), values, linestyle="none", marker=look.marker,
+            [at] * len(values), values, linestyle="none", marker=look.marker,
             markersize=2.2, markeredgewidth=0, color=look.colour, alpha=0.4, zorder=2,
         )  # fmt: skip
 
     def intervals(self, x: Sequence[int], found: Sequence[Interval], look: Look) -> None:
         """Draw estimates at ``x``, joined by a line; ``fit`` draws the bars."""
         self._values += [one.estimate for one in found]
-        self.ax.plot(x, [one.estimate for one in found], zorder=4, **look.line)
+        places = [look.shift * at for at in x]
+        self.ax.plot(places, [one.estimate for one in found], zorder=4, **look.line)
         self._bars += [
             Bar(at, one.low, one.high, look.colour)
-            for at, one in zip(x, found, strict=True)
+            for at, one in zip(places, found, strict=True)
             if one.low is not None and one.high is not None
         ]
 

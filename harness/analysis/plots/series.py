@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.analysis.facets import Facet
 from harness.analysis.plots.style import COLOURS, DASHES, FAINT, INK, MARKERS, OKABE_ITO
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 Row = dict[str, Any]
+_BESIDE, _BESIDE_DODGED = 2**0.07, 2**0.045
+Name = TypeVar("Name", bound=Hashable)
+_DODGE, _DODGED = 0.05, 0.16  # octaves between two neighbours at most, and between the outer ones
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,13 @@ class Plot:
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, marker and dashes of a curve."""
+    """Colour, marker and dashes of a curve, and how far beside its x it is drawn (factors)."""
 
     colour: str
     marker: str
     dashes: Any
+    shift: float = 1.0  # of estimates and their intervals
+    beside: float = _BESIDE  # of launches, from their estimate, which would hide them
 
     @property
     def line(self) -> dict[str, Any]:
@@ -63,13 +68,31 @@ def looks(curves: Sequence[Curve]) -> dict[str, Look]:
     """
     colour = kind_colours(curves)
     batches = list(dict.fromkeys(curve.batch for curve in curves))
+    return dodged(
+        {
+            curve.label: Look(
+                colour[kind(curve)],
+                MARKERS[index % len(MARKERS)],
+                DASHES[batches.index(curve.batch) % len(DASHES)],
+            )
+            for index, curve in enumerate(curves)
+        }
+    )
+
+
+def dodged(found: Mapping[Name, Look]) -> dict[Name, Look]:
+    """Return looks that stand a little beside one another, so that no interval hides another.
+
+    On an axis that is logarithmic to base 2; at most by 6 % to either side, so a point is still at
+    the tick of its count and keeps its place by the ideal line. The CSV has the counts as they are.
+    """
+    if len(found) < 2:
+        return dict(found)
+    step = min(_DODGE, _DODGED / (len(found) - 1))
+    middle = (len(found) - 1) / 2
     return {
-        curve.label: Look(
-            colour[kind(curve)],
-            MARKERS[index % len(MARKERS)],
-            DASHES[batches.index(curve.batch) % len(DASHES)],
-        )
-        for index, curve in enumerate(curves)
+        name: replace(look, shift=2 ** (step * (index - middle)), beside=_BESIDE_DODGED)
+        for index, (name, look) in enumerate(found.items())
     }
 
 
@@ -148,6 +171,14 @@ def support(interval: Interval | None) -> Row:
         return {"values": 0, "level": None, "method": "not measured"}
     level = interval.level if interval.has_interval else None
     return {"values": interval.n, "level": level, "method": interval.method}
+
+
+def check_columns(check: Interval | None) -> Row:
+    """Return the columns of a signed-rank check; empty below six blocks."""
+    ends = (check.low, check.high, check.level) if check else (None, None, None)
+    return dict(
+        zip(("signed_rank_low", "signed_rank_high", "signed_rank_level"), ends, strict=True)
+    )
 
 
 def launch_rows(rows: Iterable[tuple[Row, Launch]], names: Mapping[str, str]) -> tuple[Row, ...]:

@@ -11,6 +11,7 @@ from harness.analysis.plots.series import (
     Look,
     Plot,
     Row,
+    check_columns,
     columns,
     handle,
     ideal_handle,
@@ -149,6 +150,7 @@ def _points(facet: Facet) -> list[Row]:
             **columns("efficiency", "", point.efficiency),
             **support(point.speedup),
             **columns("slope", "", curve.slope),
+            **check_columns(point.check),
         }
         for curve in facet.curves
         for point in curve.points

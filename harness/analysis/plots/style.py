@@ -22,8 +22,8 @@ from matplotlib.ticker import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 WIDTH_IN = 85 / 25.4  # one column
 DPI = 300
@@ -87,9 +87,14 @@ def style() -> Iterator[None]:
 
 
 def new_figure(
-    panels: int, title: str, notes: Sequence[str], handles: Sequence[Line2D]
+    panels: int,
+    title: str,
+    notes: Sequence[str],
+    handles: Sequence[Artist],
+    *,
+    panels_in: Sequence[float] = (),
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of ``panels`` axes one over the other.
+    """Return a figure of ``panels`` axes one over the other, ``panels_in`` inches high if given.
 
     The title and the notes stand over them, the legend under them, where it hides no data.
     """
@@ -98,7 +103,7 @@ def new_figure(
     longest = max((len(str(h.get_label())) for h in handles), default=0)
     columns = 2 if longest <= _HALF_CHARS else 1
     legend_in = 0.1 + 0.125 * math.ceil(len(handles) / columns)
-    panels_in = [1.85] + [1.6] * (panels - 1)
+    panels_in = panels_in or [1.85] + [1.6] * (panels - 1)
     height_in = head_in + sum(panels_in) + legend_in
     figure = Figure(figsize=(WIDTH_IN, height_in))
     engine = ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)

@@ -12,6 +12,7 @@ from harness.analysis.plots.series import (
     Plot,
     Row,
     columns,
+    dodged,
     handle,
     identity,
     kind,
@@ -35,10 +36,12 @@ def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
     if not measured:
         return None
     colour = kind_colours(measured)
-    look = {
-        name: Look(colour[name], MARKERS[index % len(MARKERS)], "-")
-        for index, name in enumerate(colour)
-    }
+    look = dodged(
+        {
+            name: Look(colour[name], MARKERS[index % len(MARKERS)], "-")
+            for index, name in enumerate(colour)
+        }
+    )
     batches = list(dict.fromkeys(curve.batch for curve in measured))
     handles = [*(handle(name, **look[name].line) for name in look), _transfer_handle()]
     figure, axes = new_figure(
@@ -78,7 +81,7 @@ def _draw(panel: Panel, curve: Curve, look: Look) -> None:
         lambda _, launch: launch.exposed_sync_s and launch.exposed_sync_s * _MS,
     )  # fmt: skip
     split = [
-        (p.world_size, p.transfer_s.estimate * _MS, p.exposed_sync_s.estimate * _MS)
+        (p.world_size * look.shift, p.transfer_s.estimate * _MS, p.exposed_sync_s.estimate * _MS)
         for p in curve.points
         if p.transfer_s and p.exposed_sync_s
     ]

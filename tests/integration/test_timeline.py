@@ -12,7 +12,7 @@ from harness.errors import LaunchError
 from harness.timeline import read_summary
 from tests.integration.ranks import point, run_program
 
-STEPS = 6
+STEPS = 4
 GRADIENTS = 8  # weights and biases of two convolutions and two linear layers
 BACKENDS = {"gloo": "GLOO_ALLREDUCE", "mpi": "MPI_ALLREDUCE"}
 

@@ -39,7 +39,14 @@ def arrow_table(
         "boolean": pa.bool_(),
     }
     schema = pa.schema([(name, types[kind]) for name, kind in wanted.items()])
-    arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    # Most launches have few instruments: a column without values needs no look at each row.
+    filled = set().union(*rows)
+    arrays = [
+        pa.array([row.get(field.name) for row in rows], field.type)
+        if field.name in filled
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

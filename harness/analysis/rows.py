@@ -59,6 +59,7 @@ def read_rows(table: pd.DataFrame | pa.Table) -> list[Row]:
     as long, and ten thousand rows of all columns are a second more.
     """
     columns = _arrow_columns(table) if hasattr(table, "to_pydict") else _pandas_columns(table)
+    columns["block"] = list(zip(columns["allocation"], columns["repeat"], strict=True))
     values = zip(*columns.values(), strict=True)
     rows = [dict(zip(columns, row, strict=True)) for row in values]
     return sorted(
@@ -68,7 +69,8 @@ def read_rows(table: pd.DataFrame | pa.Table) -> list[Row]:
 
 def block_of(row: Row) -> BlockKey:
     """Return the block that a launch belongs to."""
-    return (row["allocation"], int(row["repeat"]))
+    block: BlockKey = row["block"]
+    return block
 
 
 def rates_by_block(rows: Iterable[Row], column: str = RATE) -> dict[BlockKey, float]:
@@ -84,11 +86,17 @@ def rates_by_block(rows: Iterable[Row], column: str = RATE) -> dict[BlockKey, fl
 
 def means_by_block(rows: Iterable[Row], column: str) -> dict[BlockKey, float]:
     """Return the mean of each block that has a value."""
-    values: dict[BlockKey, list[float]] = {}
+    values: dict[BlockKey, float] = {}
+    several: dict[BlockKey, list[float]] = {}
     for row in rows:
-        if row[column] is not None:
-            values.setdefault(block_of(row), []).append(float(row[column]))
-    return {block: fmean(v) for block, v in values.items()}
+        block, value = row["block"], row[column]
+        if value is None:
+            continue
+        if block in values:
+            several.setdefault(block, [values[block]]).append(value)
+        else:
+            values[block] = value
+    return values | {block: fmean(found) for block, found in several.items()}
 
 
 def _arrow_columns(table: pa.Table) -> dict[str, list[Any]]:

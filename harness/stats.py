@@ -50,8 +50,8 @@ luck ends a sweep, so all intervals together cover less than they say: 93.4 to 9
 ``max_blocks: 10``, 92.2 to 95.0 % with 20, the less the farther the target is below the noise of
 one block. Neither is the loss spread evenly: with a target of 0.8 of that noise, those that stop at
 five blocks cover 81 %, those that go on 97 %. Blocks that such a rule added are marked in their
-records, and intervals that rest on them are marked ``sequential``. For the full 95 % give
-``blocks`` and no target.
+records, and intervals that rest on them are marked ``sequential``; where it stopped at the first
+look, no block was added and nothing is marked. For the full 95 % give ``blocks`` and no target.
 """
 
 from __future__ import annotations

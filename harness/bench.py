@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -23,6 +23,7 @@ from harness.clock import told_if_slow, utc_now
 from harness.config.instruments import is_timeline
 from harness.config.models import LearningRate, RunConfig
 from harness.engines.api import Engine, Step, World
+from harness.engines.evidence import of_launch
 from harness.errors import HarnessError
 from harness.feed.shard import Feed
 from harness.measure import allreduce, gate, steadiness, window
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
 
 
 TIMELINE = "timeline.json"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What there was before a framework was imported, and the cores this rank keeps to."""
+
+    cores: tuple[int, ...]
+    facts: Mapping[str, Any]  # provenance.at_start()
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,7 @@ def run_spec(path: Path) -> int:
     _redirect_output(spec.log_dir / f"rank-{rank}.log")
     watchdog.start(spec.timeout_s)
     try:
+        facts = provenance.at_start()
         cores = affinity.bind(spec.resolved, place.local_rank if place else 0)
         started_at = utc_now()
         with joined(spec.config, spec.resolved) as (engine, world):
@@ -75,7 +85,7 @@ def run_spec(path: Path) -> int:
                 spec.data_dir,
                 engine,
                 world,
-                cores,
+                Start(cores, facts),
                 spec.log_dir / TIMELINE,
             )
             if measured is not None:
@@ -115,7 +125,7 @@ def measure(
     data_dir: Path,
     engine: Engine,
     world: World,
-    cores: tuple[int, ...],
+    start: Start,
     timeline_file: Path,
 ) -> Measured | None:
     """Measure a point on all ranks; return the result on rank 0 and None on the others.
@@ -133,7 +143,7 @@ def measure(
     job = instruments.Job(config, engine, world, step, _feed(config, workload, engine, world))
     facts = _workload_facts(workload, parts, rate)
     if is_timeline(config):
-        return _timeline(job, timeline_file, proofs[world.rank], cores, facts)
+        return _timeline(job, timeline_file, proofs, start, facts)
     with instruments.sampled(job) as sampler:
         warm = window.warm_up(step, job.feed.next, engine, config.measure)
         steps = window.planned_steps(config.measure, warm.step_s)
@@ -146,7 +156,7 @@ def measure(
             checksum=checksum,
             found=found,
             proof=proofs[world.rank],
-            facts=provenance.of_rank(cores, resolved.cores_per_rank),
+            facts=_rank_facts(engine, start),
         )
     )
     if world.rank != 0:
@@ -157,8 +167,8 @@ def measure(
 def _timeline(
     job: instruments.Job,
     file: Path,
-    proof: BackendProof,
-    cores: tuple[int, ...],
+    proofs: Sequence[BackendProof],
+    start: Start,
     facts: WorkloadFacts,
 ) -> Measured | None:
     """Keep the engine's own account of some steps; no window, so no source of speedup."""
@@ -167,20 +177,29 @@ def _timeline(
     wanted = job.config.measure.timeline_steps
     mine = timeline.run_timeline(job.step, job.feed, job.engine, job.world, wanted, file)
     gate.check_checksums(job.engine.gather(job.step.checksum()))
-    of_rank = provenance.of_rank(cores, job.engine.resolved.cores_per_rank)
-    ranks_found = job.engine.gather((mine, of_rank))
+    ranks_found = job.engine.gather((mine, _rank_facts(job.engine, start)))
     if job.world.rank != 0:
         return None
     found, overhead = timeline.summarise([one for one, _ in ranks_found], file, wanted)
     fields = {
         "kind": "timeline",
         "workload": facts,
-        "backend": proof,
+        "backend": of_launch(proofs),
         "timeline": found,
         "overheads": {"timeline": overhead},
         "provenance": provenance.collect([one for _, one in ranks_found], job.engine.versions()),
     }
     return Measured(fields, None)
+
+
+def _rank_facts(engine: Engine, start: Start) -> Mapping[str, Any]:
+    return provenance.of_rank(
+        start.cores,
+        engine.resolved.cores_per_rank,
+        device_uuid=engine.device_uuid(),
+        started=start.facts,
+        engine=engine.facts(),
+    )
 
 
 def _checked(job: instruments.Job, timed: window.RankWindow) -> str:
@@ -249,7 +268,7 @@ def _summarise(
     series = instruments.series(found)
     fields = {
         "workload": facts,
-        "backend": results[0].proof,
+        "backend": of_launch([result.proof for result in results]),
         "window": summary,
         **instruments.summarise(job, found, summary, series),
         "provenance": provenance.collect([r.facts for r in results], versions),

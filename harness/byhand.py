@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness import affinity, bench, tuning
+from harness import affinity, bench, provenance, tuning
 from harness.clock import utc_now
 from harness.config import Placement, RunConfig, apply_overrides, run_id
 from harness.config.instruments import is_timeline
@@ -61,12 +61,13 @@ def by_hand(
         time.sleep(PATIENCE_S)
         sys.exit(error.exit_code)
     _set_environment(config, resolved)
-    cores = affinity.bind(resolved, place.local_rank)
+    facts = provenance.at_start()
+    start = bench.Start(affinity.bind(resolved, place.local_rank), facts)
     started_at = utc_now()
     with bench.joined(config, resolved) as (engine, world):
         config, resolved = _as_placed(config, resolved, engine)
         timeline = _timeline_file(results) if is_timeline(config) and world.rank == 0 else Path()
-        measured = bench.measure(config, resolved, data_dir, engine, world, cores, timeline)
+        measured = bench.measure(config, resolved, data_dir, engine, world, start, timeline)
         if measured is not None:
             record = _write(config, resolved, results, started_at, measured)
             print("\n".join(summary(record, results / SWEEP, timeline)), flush=True)

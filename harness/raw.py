@@ -42,9 +42,7 @@ def step_table(
     return pa.concat_tables(tables)
 
 
-def _phase_columns(
-    marked: Sequence[Seconds], synchronised: bool
-) -> list[dict[str, Seconds]]:
+def _phase_columns(marked: Sequence[Seconds], synchronised: bool) -> list[dict[str, Seconds]]:
     ranks_columns = [dict(zip(("step_s", *PHASES), each.T, strict=True)) for each in marked]
     if not ranks_columns:
         return []

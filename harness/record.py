@@ -129,6 +129,8 @@ class Timeline(Frozen):
     """A bounded number of steps in Horovod's own account (rank 0's); means a step."""
 
     steps: int
+    step_s: float  # while it was written, of the longest rank
+    plain_step_s: float  # in the same launch, before and after
     negotiation_s: float | None  # of all tensors, from the first request to the last rank's
     queue_s: float | None
     copy_in_s: float | None  # into the fusion buffer

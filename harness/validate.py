@@ -58,9 +58,7 @@ def plan(sweep: Sweep, machine: Machine, environ: Mapping[str, str] = os.environ
     kept: dict[str, tuple[RunConfig, RunConfig | None]] = {}  # by point_id
     timelines: dict[str, RunConfig] = {}
     illegal: list[tuple[RunConfig, CombinationError]] = []
-    rows = zip(
-        expansion.points, expansion.bases, expansion.named, expansion.timelines, strict=True
-    )
+    rows = zip(expansion.points, expansion.bases, expansion.named, expansion.timelines, strict=True)
     for point, base, named, timeline in rows:
         try:
             decided = check_point(point, machine)

@@ -167,7 +167,8 @@ def timeline(made: RunConfig, *, overhead: float = 0.02, **more: Any) -> RunReco
     own = timeline_config(made, Measure(instruments=("timeline",)))
     assert own is not None
     found = Timeline(
-        steps=20, negotiation_s=1.5e-3, queue_s=40e-6, copy_in_s=30e-6, allreduce_s=600e-6,
+        steps=20, step_s=10.2e-3, plain_step_s=10e-3, negotiation_s=1.5e-3,
+        queue_s=40e-6, copy_in_s=30e-6, allreduce_s=600e-6,
         copy_out_s=20e-6, cycles=2.5, tensors=10.0, allreduces=1.5, tensors_fused=10 / 1.5,
         file="timeline.json",
     )  # fmt: skip

@@ -176,8 +176,8 @@ def allreduce(
         typer.Option(
             "--collectives",
             metavar="LIST",
-            help="all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier, sendrecv, "
-            "or all.",
+            help="all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, send_recv, "
+            "barrier; or all.",
         ),
     ] = "all_reduce",
     libraries: Annotated[

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.errors import ConfigError, HarnessError
 
@@ -33,8 +33,8 @@ def command_allreduce(
     iterations: int,
     results: Path,
     as_json: bool,
-) -> int:
-    """Be one rank of ``LAUNCHER hvdscale allreduce``; rank 0 prints. Returns 0.
+) -> NoReturn:
+    """Be one rank of ``LAUNCHER hvdscale allreduce``; rank 0 prints. Ends the process with 0.
 
     Raises HarnessError on rank 0 only, as ``harness.byhand`` does: one mistake is one line.
     """
@@ -55,7 +55,11 @@ def command_allreduce(
         written = driver.run(config, resolved, request, results, cores, _say)
     if written is not None:
         _report(written, as_json)
-    return 0
+    # As after a rank of a sweep (cli/ranks.py): all is written and every world is left, and what
+    # remains is the destruction of libraries, in which a thread of Gloo's can abort a good launch.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextmanager

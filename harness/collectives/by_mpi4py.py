@@ -55,6 +55,12 @@ def mpi_world(resolved: Resolved) -> World:
     return World(comm.rank, comm.size, local.rank, local.size)
 
 
+def finalise() -> None:
+    """Leave MPI, unless Horovod has: a launcher takes a rank that just ends for a failed one."""
+    if not MPI.Is_finalized():
+        MPI.Finalize()
+
+
 class MpiControl:
     """Talk between ranks where there is no Horovod."""
 

@@ -64,22 +64,16 @@ def run(
     agree(team.control, short)
     libraries = _proven(team)
     times, absent = _measure_all(team, request, tell if leads else _silent)
-    fields: dict[str, Any] = {
+    ranks = team.control.gather(provenance.of_rank(cores, resolved.cores_per_rank))
+    fields = {
         "started_at": started_at,
-        "argv": tuple(sys.argv),
-        "launcher": resolved.launcher,
+        **_asked(resolved, request),
         **_places(team),
-        "device": resolved.device,
-        "cores_per_rank": resolved.cores_per_rank,
         "tuning": config.horovod if any(one.name == "horovod" for one in libraries) else None,
         "libraries": libraries,
         "absent": (*team.absent, *absent),
-        "collectives": request.collectives,
-        "sizes": request.sizes,
-        "max_iterations": request.max_iterations,
         "rows": tuple(summarise(one) for one in times),
     }
-    ranks = team.control.gather(provenance.of_rank(cores, resolved.cores_per_rank))
     written: list[Written] = []
 
     def write() -> None:
@@ -90,6 +84,18 @@ def run(
     agree(team.control, _fault_of(write) if leads else None)
     team.leave()
     return written[0] if written else None
+
+
+def _asked(resolved: Resolved, request: Request) -> dict[str, Any]:
+    return {
+        "argv": tuple(sys.argv),
+        "launcher": resolved.launcher,
+        "device": resolved.device,
+        "cores_per_rank": resolved.cores_per_rank,
+        "collectives": request.collectives,
+        "sizes": request.sizes,
+        "max_iterations": request.max_iterations,
+    }
 
 
 def _silent(_: str) -> None:

@@ -78,7 +78,7 @@ def join(config: RunConfig, resolved: Resolved, wanted: Sequence[str]) -> Team:
         else:
             libraries.append(made)
     agree(lead.control, None if libraries else _nothing_left(absent))
-    leave = _leaving("torch" in usable, lead)
+    leave = _leaving(usable, lead)
     return Team(lead.world, lead.control, lead.device, tuple(libraries), tuple(absent), leave)
 
 
@@ -143,13 +143,19 @@ def _library(name: str, config: RunConfig, resolved: Resolved, lead: _Lead) -> L
     return found[0] if found else by_mpi4py.MpiLibrary(lead.device)
 
 
-def _leaving(torch_too: bool, lead: _Lead) -> Callable[[], None]:
+def _leaving(usable: Sequence[str], lead: _Lead) -> Callable[[], None]:
+    led_by_torch = lead.engine is not None and lead.engine.name == "ddp"
+
     def leave() -> None:
-        if torch_too and (lead.engine is None or lead.engine.name != "ddp"):
+        if "torch" in usable and not led_by_torch:
             import torch.distributed as dist
 
             dist.destroy_process_group()
         if lead.engine is not None:
             lead.engine.stop()
+        if "mpi4py" in usable or lead.engine is None:
+            from harness.collectives.by_mpi4py import finalise
+
+            finalise()
 
     return leave

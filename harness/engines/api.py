@@ -74,6 +74,10 @@ class Step(ABC):
         Marks stay on the device too, until ``take_marks``.
         """
 
+    def expect_marks(self, steps: int) -> None:
+        """Ready what the marks of so many steps need, outside of them; nothing by default."""
+        return
+
     @abstractmethod
     def take_marks(self) -> NDArray[np.float64]:
         """Return and forget the marks: (steps, len(BOUNDARIES)) seconds of this host's clock.
@@ -176,6 +180,10 @@ class Engine(ABC):
     @abstractmethod
     def device_uuid(self) -> str | None:
         """Return the UUID of this rank's physical GPU as NVML writes it; None on a CPU."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what else this rank's provenance should say of the running framework."""
+        return {}
 
     @abstractmethod
     def versions(self) -> Mapping[str, str]:

@@ -64,6 +64,20 @@ class TorchClock:
         self._clock = clock
         self._start: Anchor | None = None
         self._rows: list[list[Any]] = []
+        self._free: list[Event] = []
+
+    def expect(self, steps: int) -> None:
+        """Make the events of so many steps now, so that no step makes any.
+
+        An event is made on the device when it is first recorded.
+        """
+        if not self._cuda:
+            return
+        while len(self._free) < steps * len(BOUNDARIES):
+            event = self._make_event()
+            event.record()
+            self._free.append(event)
+        self._synchronise()
 
     def start_step(self) -> None:
         """Begin a row, with its first mark; before a block's first one, tie the clocks."""
@@ -75,7 +89,7 @@ class TorchClock:
     def mark(self) -> None:
         """Put the next boundary of ``BOUNDARIES`` here."""
         if self._cuda:
-            event = self._make_event()
+            event = self._free.pop() if self._free else self._make_event()
             event.record()
             self._rows[-1].append(event)
         else:
@@ -89,7 +103,9 @@ class TorchClock:
             return np.zeros((0, len(BOUNDARIES)))
         if start is None:
             return np.array(rows)
-        return on_host(rows, start, self._anchor())
+        found = on_host(rows, start, self._anchor())
+        self._free.extend(event for row in rows for event in row)
+        return found
 
     def _anchor(self) -> Anchor:
         """Return an event and the host's time of it, as narrowly as a few tries give it."""

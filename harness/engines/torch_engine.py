@@ -70,6 +70,13 @@ class TorchEngine(Engine):
         return f"GPU-{torch.cuda.get_device_properties(self.device).uuid}"
 
     @override
+    def facts(self) -> dict[str, Any]:
+        return {
+            "threads": torch.get_num_threads(),
+            "interop_threads": torch.get_num_interop_threads(),
+        }
+
+    @override
     def versions(self) -> Mapping[str, str]:
         found = {"torch": str(torch.__version__), "torch_cuda": str(torch.version.cuda or "")}
         if self.resolved.device == "cuda":

@@ -70,6 +70,10 @@ class TorchStep(Step):
         return self._step(next_batch, self._clock.mark, sync)
 
     @override
+    def expect_marks(self, steps: int) -> None:
+        self._clock.expect(steps)
+
+    @override
     def take_marks(self) -> NDArray[np.float64]:
         return self._clock.take()
 

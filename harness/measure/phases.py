@@ -29,14 +29,13 @@ def marked_steps(window_steps: int) -> int:
     return max(MIN_STEPS, window_steps // 2)
 
 
-def run_marked(
-    step: Step, next_batch: Callable[[], Any], engine: Engine, steps: int
-) -> Marked:
+def run_marked(step: Step, next_batch: Callable[[], Any], engine: Engine, steps: int) -> Marked:
     """Return this rank's phases.
 
     The whole step is the time from one step's start to the next one's, so that what lies between
     steps is in it; the last step of the block ends with its own update.
     """
+    step.expect_marks(steps)
     engine.barrier()
     step.device_synchronise()
     for _ in range(steps):

@@ -86,14 +86,16 @@ def summarise(ranks: Sequence[RankTimeline], path: Path, steps: int) -> tuple[Ti
             f"{path}: most tensors are reduced {found.steps_found} times in {steps} steps, and "
             f"{found.uneven} more or less often: each should be, once a step"
         )
-    plain_s = np.array([rank.plain_s for rank in ranks]).max(axis=0).mean()
+    plain_s = float(np.array([rank.plain_s for rank in ranks]).max(axis=0).mean())
     written_s = max(rank.timeline_s for rank in ranks)
-    return _timeline(found, path), float(written_s / plain_s - 1.0)
+    return _timeline(found, path, written_s, plain_s), written_s / plain_s - 1.0
 
 
-def _timeline(found: Summary, path: Path) -> Timeline:
+def _timeline(found: Summary, path: Path, step_s: float, plain_step_s: float) -> Timeline:
     return Timeline(
         steps=found.steps,
+        step_s=step_s,
+        plain_step_s=plain_step_s,
         negotiation_s=_union(found.negotiation),
         queue_s=_union(found.queue),
         copy_in_s=_union(found.copy_in),

@@ -51,12 +51,16 @@ def _device_line(device: DeviceSeries, told: DeviceTelemetry) -> str:
         f"power {_shown(told.power_mean_w)} W ({device.sources.get('power_w', 'absent')})",
         f"energy {_shown(told.energy_j)} J",
         f"sm_clock {_shown(told.sm_clock_mean_mhz)} MHz",
-        f"throttled by {', '.join(told.throttle_reasons) or 'nothing'}",
+        f"throttled by {_reasons(told.throttle_reasons)}",
     ]
     absent = "; ".join(f"{column}: {why}" for column, why in device.absent.items())
     return f"{device.index} {device.uuid} {device.name}: {', '.join(means)}" + (
         f"; absent: {absent}" if absent else ""
     )
+
+
+def _reasons(reasons: tuple[str, ...] | None) -> str:
+    return "absent" if reasons is None else ", ".join(reasons) or "nothing"
 
 
 def _shown(value: float | None) -> str:

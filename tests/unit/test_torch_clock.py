@@ -49,7 +49,10 @@ class Machine:
 class FakeEvent:
     """``torch.cuda.Event``'s interface, with its float32 milliseconds."""
 
+    made = 0
+
     def __init__(self, machine: Machine) -> None:
+        FakeEvent.made += 1
         self.machine = machine
 
     def record(self) -> None:
@@ -131,6 +134,18 @@ def test_anchors_cost_nothing_within_the_steps() -> None:
     machine.run_step(0.002)
     machine.clock.take()
     assert machine.synchronised == 4  # two a block: a block's start is not the last one's end
+
+
+def test_no_step_makes_an_event_that_was_to_be_expected() -> None:
+    machine = Machine()
+    machine.clock.expect(3)
+    for block in range(2):  # the second reuses those of the first
+        before = FakeEvent.made
+        true = [machine.run_step(0.002)]
+        anchors = FakeEvent.made - before
+        true += [machine.run_step(0.002) for _ in range(2)]
+        assert FakeEvent.made - before == anchors, block
+        np.testing.assert_allclose(machine.clock.take(), true, rtol=0, atol=7e-6)
 
 
 def test_a_cpu_is_on_the_hosts_clock_already() -> None:

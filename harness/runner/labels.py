@@ -9,6 +9,8 @@ from harness.config import RunConfig
 from harness.config.identity import canonical, point_id
 
 _NAMED = ("engine", "backend", "placement", "batch_size", "global_batch_size")  # always shown
+#: Follow from the engine: a sweep asks for one set, and an engine leaves out what it lacks.
+_FOLLOWS = ("measure.instruments",)
 
 
 def labels(configs: Iterable[RunConfig]) -> dict[str, str]:
@@ -19,7 +21,8 @@ def labels(configs: Iterable[RunConfig]) -> dict[str, str]:
     varying = [
         name
         for name in names
-        if name not in _NAMED and len({repr(values.get(name)) for values in flat.values()}) > 1
+        if name not in (*_NAMED, *_FOLLOWS)
+        and len({repr(values.get(name)) for values in flat.values()}) > 1
     ]
     found = {}
     for key, config in points.items():

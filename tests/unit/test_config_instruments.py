@@ -10,6 +10,7 @@ from harness.config import RunConfig, expand, parse_sweep
 from harness.config.identity import point_id
 from harness.config.instruments import OFFERED, is_timeline, lacking
 from harness.errors import ConfigError
+from harness.runner.labels import labels
 from harness.validate import _check_instruments
 
 ALL = ["phases", "ablation", "clocks", "telemetry", "timeline"]
@@ -91,3 +92,10 @@ def test_by_hand_too() -> None:
 def test_the_default_is_for_every_engine() -> None:
     default = RunConfig.model_fields["measure"].default
     assert {engine: lacking(engine, default) for engine in OFFERED} == dict.fromkeys(OFFERED, ())
+
+
+def test_instruments_that_follow_from_the_engine_are_in_no_label() -> None:
+    found = sweep(engine=["horovod", "ddp"], backend="gloo")
+    said = labels([*found.points, *(base for base in found.bases if base)]).values()
+    assert "stress_strain ddp/gloo 2 batch 75" in said
+    assert not any("instruments" in label for label in said)

@@ -35,7 +35,7 @@ BURST_BYTES = 16_000
 OFFSET_S, DRIFT = 1000.0, 1e-4  # of rank 1's clock, as it is told
 WARM_STEPS = 5
 LATE_STEPS = 100
-LINK_STEPS = 15
+LINK_STEPS = 12
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def run(
     result is wrong, the buffers do not fit, a backend is not the one that was asked for, or nothing
     can be written.
     """
-    started_at = utc_now()
+    started_at, at_start = utc_now(), provenance.at_start()
     team = join(config, resolved, request.libraries)
     leads = team.world.rank == 0
     agree(team.control, _fault_of(lambda: writing.prepare(results)) if leads else None)
@@ -64,7 +64,7 @@ def run(
     agree(team.control, short)
     libraries = _proven(team)
     times, absent = _measure_all(team, request, tell if leads else _silent)
-    ranks = team.control.gather(provenance.of_rank(cores, resolved.cores_per_rank))
+    ranks = team.control.gather(_of_rank(team, cores, resolved, at_start))
     fields = {
         "started_at": started_at,
         **_asked(resolved, request),
@@ -84,6 +84,18 @@ def run(
     agree(team.control, _fault_of(write) if leads else None)
     team.leave()
     return written[0] if written else None
+
+
+def _of_rank(
+    team: Team, cores: tuple[int, ...], resolved: Resolved, at_start: dict[str, Any]
+) -> dict[str, Any]:
+    return provenance.of_rank(
+        cores,
+        resolved.cores_per_rank,
+        device_uuid=team.engine.device_uuid(),
+        started=at_start,
+        engine=team.engine.facts(),
+    )
 
 
 def _asked(resolved: Resolved, request: Request) -> dict[str, Any]:

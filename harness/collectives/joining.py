@@ -31,6 +31,7 @@ class Team:
     device: torch.device
     libraries: tuple[Library, ...]
     absent: tuple[Absent, ...]
+    engine: Engine  # which knows this rank's device, whoever leads
     leave: Callable[[], None]
 
     def barrier(self) -> None:
@@ -46,7 +47,8 @@ class _Lead:
     world: World
     control: Control
     device: torch.device
-    engine: Engine | None
+    engine: Engine | None  # None: MPI
+    on_device: Engine  # the same, or one that only has the device
 
 
 def choose(wanted: Sequence[str], launcher: str) -> tuple[list[str], list[Absent]]:
@@ -79,7 +81,15 @@ def join(config: RunConfig, resolved: Resolved, wanted: Sequence[str]) -> Team:
             libraries.append(made)
     agree(lead.control, None if libraries else _nothing_left(absent))
     leave = _leaving(usable, lead)
-    return Team(lead.world, lead.control, lead.device, tuple(libraries), tuple(absent), leave)
+    return Team(
+        world=lead.world,
+        control=lead.control,
+        device=lead.device,
+        libraries=tuple(libraries),
+        absent=tuple(absent),
+        engine=lead.on_device,
+        leave=leave,
+    )
 
 
 def _nothing_left(absent: Sequence[Absent]) -> MissingDependencyError:
@@ -101,7 +111,7 @@ def _lead(config: RunConfig, resolved: Resolved, usable: Sequence[str]) -> _Lead
     if config.engine == "ddp" or "horovod" in usable or resolved.launcher == "horovodrun":
         engine = create(config, resolved)
         world = engine.start()
-        return _Lead(world, engine, _device_of(engine), engine)
+        return _Lead(world, engine, _device_of(engine), engine, engine)
     if find_spec("mpi4py") is None:
         raise MissingDependencyError(
             f"allreduce: under {resolved.launcher} ranks meet through Horovod or mpi4py, and "
@@ -113,7 +123,7 @@ def _lead(config: RunConfig, resolved: Resolved, usable: Sequence[str]) -> _Lead
     world = mpi_world(resolved)
     bare = NoneTorch(config, resolved)
     bare.prepare_device(world.local_rank)
-    return _Lead(world, MpiControl(), bare.device, None)
+    return _Lead(world, MpiControl(), bare.device, None, bare)
 
 
 def _device_of(engine: Engine) -> Any:

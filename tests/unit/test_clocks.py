@@ -147,6 +147,15 @@ def test_a_skew_below_the_error_is_unresolved() -> None:
     assert (below.resolved, above.resolved) == (False, True)
 
 
+@pytest.mark.parametrize("errors_s", [(1e-4, 5e-4), (5e-4, 1e-4)])
+def test_a_clock_is_as_wrong_as_the_worse_of_its_comparisons(errors_s: tuple[float, float]) -> None:
+    before, after = (Exchange(at_s, 0.0, e, B) for at_s, e in zip((9, 15), errors_s, strict=True))
+    own = RankClock(Exchange(9, 0, 0, A), Exchange(15, 0, 0, A), np.array([10.0]))
+    found = clocks.summarise([own, RankClock(before, after, np.array([10.0]))])
+    assert found is not None
+    assert found.error_s == 5e-4
+
+
 def test_two_hosts_that_are_not_rank_0s_may_both_be_wrong() -> None:
     """Either is known to 0.5 ms, so their difference is known to 1 ms."""
     planted, way = [TRUE, Planted(5.0, 0.0), Planted(-5.0, 0.0)], (5e-4, 5e-4)

@@ -32,7 +32,7 @@ class Pair:
     def start(
         self, place: int, argv: Sequence[str], environ: Mapping[str, str]
     ) -> subprocess.Popen[str]:
-        """Start a process in one of them; with a session of its own; its output is one text.
+        """Start a process in one of them, in a process session of its own; its output is text.
 
         It sees a host name of its own: Horovod's Gloo takes the address of that for its process
         sets, whatever HOROVOD_GLOO_IFACE says.

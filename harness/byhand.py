@@ -51,8 +51,8 @@ def by_hand(
     """
     place = find_place(os.environ) or RankPlace("inline", 0, 1, 0)
     try:
-        config = _config(workload, flags, overrides, place, os.environ)
-        machine = _machine(config, place)
+        config = config_of(workload, flags, overrides, place, os.environ)
+        machine = machine_of(config, place)
         resolved = _check(config, machine)
         config = _settled(config, resolved)
     except HarnessError as error:
@@ -60,7 +60,7 @@ def by_hand(
             raise
         time.sleep(PATIENCE_S)
         sys.exit(error.exit_code)
-    _set_environment(config, resolved)
+    set_environment(config, resolved)
     facts = provenance.at_start()
     start = bench.Start(affinity.bind(resolved, place.local_rank), facts)
     started_at = utc_now()
@@ -75,13 +75,14 @@ def by_hand(
     return 0
 
 
-def _config(
+def config_of(
     workload: str,
     flags: Mapping[str, int | str | None],
     overrides: Sequence[str],
     place: RankPlace,
     environ: Mapping[str, str],
 ) -> RunConfig:
+    """Return the config that flags, overrides, launcher and shell stand for; ConfigError if bad."""
     data: dict[str, Any] = {"workload": {"name": workload}}
     if flags.get("framework"):
         data["workload"]["framework"] = flags["framework"]
@@ -136,7 +137,7 @@ def _device() -> str:
     return "cuda" if detect_gpus() else "cpu"
 
 
-def _machine(config: RunConfig, place: RankPlace) -> Machine:
+def machine_of(config: RunConfig, place: RankPlace) -> Machine:
     """Return the machine as far as the launcher's variables tell it; names come with the ranks."""
     on_this_host = place.local_size or place.size
     count = -(-place.size // on_this_host)
@@ -161,7 +162,7 @@ def _check(config: RunConfig, machine: Machine) -> Resolved:
     return check_training(config, machine)
 
 
-def _set_environment(config: RunConfig, resolved: Resolved) -> None:
+def set_environment(config: RunConfig, resolved: Resolved) -> None:
     """Put the config in force before a framework reads its environment."""
     for name in tuning.THREADS:
         os.environ.setdefault(name, str(resolved.cores_per_rank))

@@ -40,7 +40,7 @@ class BlockRef(Frozen):
     allocation: str  # "local:HOST" or "slurm:JOBID"; blocks pair inside one allocation only
     order: int = 0  # position in the shuffled order of the block
     is_base: bool = False
-    # Added because an interval was too wide: the number of blocks then depends on what was seen.
+    # Of a sweep with ci_target: how many blocks there are then depends on what was measured.
     sequential: bool = False
 
 

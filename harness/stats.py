@@ -49,9 +49,9 @@ Over four allocations of five blocks, with luck of an allocation five times the 
 luck ends a sweep, so all intervals together cover less than they say: 93.4 to 95.0 % with
 ``max_blocks: 10``, 92.2 to 95.0 % with 20, the less the farther the target is below the noise of
 one block. Neither is the loss spread evenly: with a target of 0.8 of that noise, those that stop at
-five blocks cover 81 %, those that go on 97 %. Blocks that such a rule added are marked in their
-records, and intervals that rest on them are marked ``sequential``; where it stopped at the first
-look, no block was added and nothing is marked. For the full 95 % give ``blocks`` and no target.
+five blocks cover 81 %, those that go on 97 %. All blocks of a sweep with such a rule are
+marked in their records, and intervals that rest on them are marked ``sequential``. For the full
+95 % give ``blocks`` and no target.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ from harness.errors import AnalysisError, MissingDependencyError
 LEVEL = 0.95
 #: What is said once where intervals are marked ``sequential``.
 SEQUENTIAL_NOTE = (
-    "sequential: blocks were added until the interval was narrow, which makes it somewhat too "
-    "narrow"
+    "sequential: measuring ended when the interval was narrow, which makes it somewhat too narrow"
 )
 
 BlockKey = tuple[str, int]  # (allocation, repeat)

@@ -14,7 +14,7 @@ COLUMNS: dict[str, str] = {
     "repeat": "Int64",
     "order": "Int64",
     "is_base": "boolean",
-    "sequential": "boolean",  # of a block that was added because an interval was too wide
+    "sequential": "boolean",  # of a sweep with ci_target
     "started_at": "string",
     "ended_at": "string",
     "workload": "string",

@@ -98,7 +98,7 @@ class Point:
     steadiness: Steadiness | None
     overheads: Mapping[str, float]  # of each instrument, mean over launches, relative
     timeline: Mapping[str, float] | None  # by TIMELINE_COLUMNS, mean over launches
-    sequential: bool  # a launch is of a block that was added because an interval was too wide
+    sequential: bool  # a launch is of a sweep with ci_target
 
     @property
     def unpaired(self) -> int:

@@ -109,13 +109,13 @@ def _settled(
     joining.choose(request.libraries, place.launcher)
     # Only what it says of engine, backend and threads is used: no workload is loaded.
     flags = {"backend": backend, "batch_size": 1}
-    config = byhand._config("stress_strain", flags, (), place, os.environ)
-    resolved = legal.resolve(config, byhand._machine(config, place))
+    config = byhand.config_of("stress_strain", flags, (), place, os.environ)
+    resolved = legal.resolve(config, byhand.machine_of(config, place))
     if resolved.device == "cuda":
         # torch's own NCCL must say what it is, also beside a Horovod that uses none.
         as_ddp = config.model_copy(update={"engine": "ddp"})
-        byhand._set_environment(as_ddp, resolved.model_copy(update={"backend": "nccl"}))
-    byhand._set_environment(config, resolved)
+        byhand.set_environment(as_ddp, resolved.model_copy(update={"backend": "nccl"}))
+    byhand.set_environment(config, resolved)
     return config, resolved
 
 

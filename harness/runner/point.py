@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.clock import utc_now
+from harness.config.instruments import is_timeline
 from harness.detect import Machine
 from harness.errors import HarnessError, StoreError
 from harness.launch import Command, build
@@ -128,6 +129,7 @@ def _failure(
     logs = read_logs(log_dir)
     verdict = diagnose(ending, logs, spec.timeout_s, spec.resolved.world_size)
     return RunRecord(
+        kind="timeline" if is_timeline(spec.config) else "bench",
         run_id=spec.run_id,
         attempt=spec.attempt,
         status=verdict.status,

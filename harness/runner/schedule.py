@@ -80,7 +80,8 @@ def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
     stay as near to each other in time as without them.
     """
     bases = {point_id(base) for base in work.plan.bases if base is not None}
-    added = work.sweep.measure.ci_target is not None and repeat >= work.blocks
+    # The first blocks, too: an interval that ends a sweep at the first look is the least sure.
+    sequential = work.sweep.measure.ci_target is not None
     ordered = sorted(
         work.launches(repeat),
         key=lambda config: (is_timeline(config), _shuffle_key(config, repeat)),
@@ -92,7 +93,7 @@ def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
             allocation=allocation(work.machine),
             order=order,
             is_base=key in bases,
-            sequential=added,
+            sequential=sequential,
         )
         yield Planned(run_id(config, repeat), config, work.plan.resolved[key], block)
 

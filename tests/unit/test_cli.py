@@ -10,6 +10,7 @@ import pytest
 
 from harness import cli
 from harness.errors import BuildError, ConfigError
+from harness.record import SCHEMA_VERSION
 from harness.store import Store
 from tests import factories
 
@@ -337,7 +338,9 @@ class TestSpoiled:
     def newer(self, store: Store) -> Path:
         path = store.runs / f"{sorted(store.done_ids())[0]}.json"
         text = path.read_text()
-        path.write_text(text.replace('"schema_version": 1', '"schema_version": 99', 1))
+        path.write_text(
+            text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 99', 1)
+        )
         return path
 
     @pytest.mark.parametrize("command", ["run --dry-run", "validate", "ls", "collect", "plot"])

@@ -235,7 +235,7 @@ def test_a_sequential_interval_is_called_one_in_every_figure() -> None:
     for name in ("speedup", "efficiency", "exposed_sync", "epoch_time"):
         said = " ".join(_texts(_draw(name, records)))
         assert "3 blocks of one allocation, sequential" in said
-        assert "blocks were added until the interval was narrow" in said
+        assert "measuring ended when the interval was narrow" in said
 
 
 def test_one_block_draws_no_interval_and_says_so() -> None:

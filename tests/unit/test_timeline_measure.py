@@ -82,6 +82,8 @@ def test_a_record_of_two_steps() -> None:
     found, overhead = summarise(ranks, GOLDEN / "gloo.json", 2)
     assert found.model_dump() == {
         "steps": 2,
+        "step_s": 1.1,
+        "plain_step_s": 1.0,
         "negotiation_s": pytest.approx(69.5e-6),
         "queue_s": pytest.approx(44e-6),
         "copy_in_s": pytest.approx(17e-6),

@@ -157,12 +157,14 @@ def of_rank(wall_s: float, *step_s: float, loss: float = 1.0) -> RankWindow:
 
 def test_throughput_is_over_the_longest_ranks_wall_clock() -> None:
     from harness.bench import RankResult
+    from harness.instruments import RankFound
 
     made = config(n=2, batch=30)
     proof = record(made).backend
     assert proof is not None
     windows = [of_rank(2.0, 0.5, 0.6, 0.9, loss=1.0), of_rank(2.5, 0.7, 0.8, 1.0, loss=3.0)]
-    results = [RankResult(w, "c0ffee", None, None, proof, {}) for w in windows]
+    found = RankFound(None, None, None, None, None, None, 1e9, 1e9 + 2.5)
+    results = [RankResult(w, "c0ffee", found, proof, {}) for w in windows]
     summary = _window_summary(made, FakeStep(), WarmUp(20, 4.0, 0.6), results)
     assert summary.samples == 3 * 30 * 2
     assert summary.wall_s == 2.5

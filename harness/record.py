@@ -106,7 +106,7 @@ class Ablation(Frozen):
     """Steps with and without the all-reduce, in ABBA blocks after the window."""
 
     block_steps: int  # timed steps of one block; the first ones after a switch are not timed
-    with_s: tuple[float, ...]  # a step of each block, the longest rank's mean
+    with_s: tuple[float, ...]  # a step of each block, mean over ranks
     without_s: tuple[float, ...]
     difference_s: float  # mean of (with − without) over the pairs
     exposed_sync_s: float | None  # of the phases of this launch

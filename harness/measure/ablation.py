@@ -4,8 +4,11 @@ Blocks in the order ABBA (with, without, without, with), so that a steady drift 
 put back afterwards as it was: without an all-reduce the ranks' weights go apart, and none of it may
 reach what is measured later, or the gate.
 
-    difference = mean over pairs of (step with − step without)
-    interference = difference − exposed sync
+    difference = mean over ranks and pairs of (step with − step without)
+    interference = difference − exposed sync, a mean over ranks, too
+
+Without an all-reduce each rank runs at its own pace. A fast rank then gains what it waits otherwise,
+which is in its exposed sync; only means over the same ranks may be subtracted.
 """
 
 from __future__ import annotations
@@ -54,9 +57,9 @@ def run_ablation(step: Step, feed: Feed, engine: Engine, window_steps: int) -> R
 
 
 def summarise(ranks: Sequence[RankAblation], exposed_sync_s: float | None) -> Ablation:
-    """Return the difference and what of it is no waiting; a block lasts as its longest rank."""
-    with_s = np.stack([rank.with_s for rank in ranks]).max(axis=0)
-    without_s = np.stack([rank.without_s for rank in ranks]).max(axis=0)
+    """Return the difference and what of it is no waiting: means over ranks, as exposed sync is."""
+    with_s = np.stack([rank.with_s for rank in ranks]).mean(axis=0)
+    without_s = np.stack([rank.without_s for rank in ranks]).mean(axis=0)
     difference_s = float((with_s - without_s).mean())
     return Ablation(
         block_steps=ranks[0].steps,

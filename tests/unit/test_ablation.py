@@ -78,16 +78,16 @@ def test_it_is_put_back_after_a_failure_too() -> None:
 
 
 def test_interference_is_the_difference_without_the_wait() -> None:
-    """A block lasts as its longest rank: 10, 12 ms with; 7, 7 ms without."""
+    """Rank 1 is slow: rank 0 waits 3 ms for it, and gains them where nothing is reduced."""
     ranks = [
-        ablation.RankAblation(np.array([0.010, 0.008]), np.array([0.006, 0.007]), 5),
-        ablation.RankAblation(np.array([0.009, 0.012]), np.array([0.007, 0.005]), 5),
+        ablation.RankAblation(np.array([0.010, 0.012]), np.array([0.006, 0.008]), 5),
+        ablation.RankAblation(np.array([0.010, 0.012]), np.array([0.009, 0.011]), 5),
     ]
-    found = ablation.summarise(ranks, exposed_sync_s=0.003)
-    assert found.with_s == (0.010, 0.012)
-    assert found.without_s == (0.007, 0.007)
-    assert found.difference_s == pytest.approx(0.004)
-    assert found.interference_s == pytest.approx(0.001)
+    found = ablation.summarise(ranks, exposed_sync_s=0.0020)  # 3.5 and 0.5 ms
+    assert found.with_s == pytest.approx((0.010, 0.012))
+    assert found.without_s == pytest.approx((0.0075, 0.0095))
+    assert found.difference_s == pytest.approx(0.0025)
+    assert found.interference_s == pytest.approx(0.0005)
     assert ablation.summarise(ranks, None).interference_s is None
 
 

@@ -41,7 +41,8 @@ demo: setup
 	@$(VENV)/bin/hvdscale plot demo
 
 test: setup
-	@$(PY) -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@$(PY) -m pytest -n $(TEST_WORKERS) --dist loadfile -m 'not alone' $(PYTEST_ARGS) || [ $$? = 5 ]
+	@$(PY) -m pytest -m alone $(PYTEST_ARGS) || [ $$? = 5 ]
 
 lint: $(STAMPS)/packages
 	@$(VENV)/bin/ruff check .

@@ -53,6 +53,10 @@ def _network(launch: Launch) -> dict[str, str]:
     several hosts that have one interface it is that one: some systems (Debian's /etc/hosts) resolve
     a host's own name to 127.0.1.1, where no other host can reach it. With several interfaces the
     choice is the user's, by these same variables.
+
+    Horovod 0.28.1 takes HOROVOD_GLOO_IFACE for its global communicator only: those of its process
+    sets (``GlooContext::InitializeForProcessSet``) go by the host's own name, so between hosts that
+    name must not resolve to loopback.
     """
     names = ("lo",) if launch.one_host else launch.machine.interfaces
     if len(names) != 1:

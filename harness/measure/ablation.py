@@ -7,8 +7,8 @@ reach what is measured later, or the gate.
     difference = mean over ranks and pairs of (step with − step without)
     interference = difference − exposed sync, a mean over ranks, too
 
-Without an all-reduce each rank runs at its own pace. A fast rank then gains what it waits otherwise,
-which is in its exposed sync; only means over the same ranks may be subtracted.
+Without an all-reduce each rank runs at its own pace. A fast rank then gains what it waits
+otherwise, which is in its exposed sync; only means over the same ranks may be subtracted.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ from harness.measure.phases import split_sync
 from tests.integration import netns
 from tests.integration.ranks import PROGRAMS, ROOT, machine, point, spec_of
 
+pytestmark = pytest.mark.alone
+
 DELAY_S = 0.020  # as programs/planted.py has it
 ELSEWHERE_S = 0.002
 #: So slow that Horovod's negotiation, some 5 ms of queueing behind gradients, is little beside it.

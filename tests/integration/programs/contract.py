@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,6 @@ from harness import bench
 from harness.engines.registry import create
 from harness.measure import ablation, allreduce, phases
 from harness.spec import RunSpec
-
-DELAY_S = 0.02
 
 
 def main() -> None:
@@ -41,7 +38,6 @@ def main() -> None:
     marked = phases.run_marked(step, next_batch, engine, 6)
     answer["phases"] = marked.columns.tolist()
     answer["checksum_marked"] = step.checksum()
-    answer["delayed"] = delayed(step, next_batch, engine, world.rank).tolist()
     times = allreduce.run_isolated(engine, world, 4096)
     answer["isolated"] = times.tolist()
     buffer = engine.make_buffer(64)
@@ -76,22 +72,6 @@ def ablated(step: object, feed: object, engine: object) -> dict[str, object]:
         "blocks": [len(found.with_s), len(found.without_s), found.steps],
         "seconds": [*found.with_s, *found.without_s],
     }
-
-
-def delayed(step: object, next_batch: object, engine: object, rank: int) -> np.ndarray:
-    """Mark steps in which rank 1 comes 20 ms late to its all-reduce: exposed sync of this rank."""
-    forward = step._forward
-
-    def late(inputs: object, targets: object) -> object:
-        loss = forward(inputs, targets)
-        if rank == 1:
-            time.sleep(DELAY_S)
-        return loss
-
-    step._forward = late
-    marked = phases.run_marked(step, next_batch, engine, 10)
-    step._forward = forward
-    return marked.columns[:, 1 + 3]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from harness.spec import BlockRef, Resolved
 
 SCHEMA_VERSION = 2
 
+_SHA256_CHARS = 64
+
 Status = Literal["ok", "failed", "timeout", "stalled", "preempted", "cancelled"]
 #: What a launch is for: only ``bench`` has a window, and is a source of speedup.
 Kind = Literal["bench", "train", "allreduce", "timeline"]
@@ -236,13 +238,32 @@ class RunRecord(Frozen):
 
     def sealed(self) -> RunRecord:
         """Return the record with its own checksum filled in."""
-        return self.model_copy(update={"sha256": digest(self.model_dump(mode="json"))})
+        empty = self.model_copy(update={"sha256": ""})
+        return empty.model_copy(update={"sha256": hashlib.sha256(empty.text()).hexdigest()})
+
+    def text(self) -> bytes:
+        """Return the record as its file has it."""
+        return self.model_dump_json(indent=1).encode()
+
+
+def is_whole(text: bytes, data: Mapping[str, Any]) -> bool:
+    """Say whether ``text``, which was parsed to ``data``, is what a record was sealed with.
+
+    Of whatever version it is: that is asked before any migration. The checksum is of the text with
+    an empty ``sha256``, which is the last field; in version 1 it was of the plain data, as of
+    ``digest``.
+    """
+    found = data.get("sha256")
+    if data.get("schema_version") == 1:
+        return bool(found == digest(data))
+    if not isinstance(found, str) or len(found) != _SHA256_CHARS:
+        return False
+    at = text.rfind(found.encode())
+    empty = text[:at] + text[at + _SHA256_CHARS :]
+    return at >= 0 and hashlib.sha256(empty).hexdigest() == found
 
 
 def digest(data: Mapping[str, Any]) -> str:
-    """Return the checksum of a record's plain data, in which its field ``sha256`` has no part.
-
-    The data as it is written, of whatever version: it is compared before any migration.
-    """
+    """Return the checksum of plain data, in which its field ``sha256`` has no part."""
     text = json.dumps({**data, "sha256": ""}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

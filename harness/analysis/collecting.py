@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from harness.analysis.columns import COLUMNS
 from harness.analysis.frame import arrow_table, facts, to_pandas
 from harness.errors import AnalysisError, StoreError
-from harness.record import SCHEMA_VERSION, digest
+from harness.record import SCHEMA_VERSION, is_whole
 from harness.store import Store, write_atomic
 from harness.store.migrate import NewerSchemaError
 
@@ -152,10 +152,11 @@ def _sealed(path: Path) -> dict[str, Any] | None:
     check; that is half of the time of reading. Everything else goes the store's careful way.
     """
     try:
-        data = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        data = json.loads(text)
         if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
             return None
-        return data if data.get("sha256") == digest(data) else None
+        return data if is_whole(text, data) else None
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -161,7 +161,7 @@ class Store:
                 raise StoreError(f"{path}: this run is done already; nothing was overwritten")
             for place, (_, data) in raw.items():
                 write_atomic(place, data)
-            write_atomic(path, sealed.model_dump_json(indent=1).encode())
+            write_atomic(path, sealed.text())
         return sealed
 
     def add_failure(self, record: RunRecord) -> RunRecord:
@@ -174,7 +174,7 @@ class Store:
         path = self._failure_path(record.run_id, record.attempt)
         sealed = record.sealed()
         with named_errors(path, "written"):
-            write_atomic(path, sealed.model_dump_json(indent=1).encode())
+            write_atomic(path, sealed.text())
         return sealed
 
     def read(self, run_id: str) -> RunRecord:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError as PydanticError
 
 from harness.errors import StoreError
-from harness.record import RunRecord, digest
+from harness.record import RunRecord, is_whole
 from harness.store.migrate import check_version, migrate
 
 
@@ -27,7 +27,8 @@ def read_sealed(path: Path) -> dict[str, Any]:
     What has the right checksum is what ``RunRecord.sealed`` wrote.
     """
     try:
-        data: Any = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        data: Any = json.loads(text)
     except FileNotFoundError:
         raise MissingError(f"{path}: there is no such record") from None
     except IsADirectoryError:
@@ -41,7 +42,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     try:
         # A newer schema may seal its records in another way, so its version is looked at first.
         check_version(data.get("schema_version"), str(path))
-        fits = data.get("sha256") == digest(data)
+        fits = is_whole(text, data)
     except (ValueError, RecursionError) as error:
         raise BrokenError(f"{path}: no record of this schema: {error}") from None
     if not fits:

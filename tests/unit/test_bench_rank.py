@@ -14,7 +14,7 @@ from harness.config import RunConfig, run_id
 from harness.config.models import LearningRate
 from harness.engines.api import PHASES
 from harness.measure.window import RankWindow
-from harness.record import STEP_COLUMNS, digest
+from harness.record import STEP_COLUMNS
 from harness.spec import BlockRef, Resolved, RunSpec
 from harness.store import Store
 from workloads.api import WorkloadInfo
@@ -152,7 +152,7 @@ def test_a_rank_writes_a_record_and_its_raw_steps(spec: RunSpec) -> None:
     assert run(spec) == 0
     store = Store.open(spec.results)
     record = store.read(spec.run_id)
-    assert record.sha256 == digest(record.model_dump(mode="json"))
+    assert record.sealed() == record
     assert (record.status, record.attempt, record.block) == ("ok", 3, spec.block)
     assert (record.config, record.resolved) == (spec.config, spec.resolved)
     window, phases = record.window, record.phases

@@ -21,7 +21,7 @@ from harness.config.instruments import is_timeline
 from harness.detect import Host, Machine
 from harness.errors import MissingDependencyError, StoreError, ValidationError
 from harness.processes import MARKER, launch_processes
-from harness.record import RunRecord, digest
+from harness.record import RunRecord
 from harness.runner import Summary, commands, data, point, run_sweep, schedule
 from harness.runner.alone import BusyError, alone, lock_path
 from harness.runner.interrupts import interrupts
@@ -77,7 +77,7 @@ def failures(results: Path) -> list[RunRecord]:
 def one_failure(results: Path) -> RunRecord:
     (record,) = failures(results)
     assert record.error is not None
-    assert record.sha256 == digest(record.model_dump(mode="json"))
+    assert record.sealed() == record
     return record
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import columns
@@ -39,14 +40,12 @@ def arrow_table(
         "boolean": pa.bool_(),
     }
     schema = pa.schema([(name, types[kind]) for name, kind in wanted.items()])
-    # Most launches have few instruments: a column without values needs no look at each row.
-    filled = set().union(*rows)
-    arrays = [
-        pa.array([row.get(field.name) for row in rows], field.type)
-        if field.name in filled
-        else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
+    if not rows:
+        return schema.empty_table()
+    # Whole rows at once: a look for each value of each row would take as long as reading them.
+    empty, in_order = dict.fromkeys(schema.names), itemgetter(*schema.names)
+    values = zip(*(in_order({**empty, **row}) for row in rows), strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -19,7 +19,6 @@ SHARED_PROVENANCE = (
     "gpu.mig", "nccl.version", "mpi.library", "mpi.cuda_aware", "horovod.version",
     "horovod.build.digest",
 )  # fmt: skip
-_PARTS = tuple((name, tuple(name.split("."))) for name in SHARED_PROVENANCE)
 #: The same of each node, of all nodes together.
 _SHARED_OF_NODES = (
     "sockets", "physical_cores", "smt", "numa_nodes", "governor", "turbo", "clocksource",
@@ -43,12 +42,15 @@ def shared_provenance(provenance: Mapping[str, Any], launcher: str = "") -> dict
     that started the ranks: what it sets by itself is no setting.
     """
     kept: dict[str, str] = {}
-    for name, parts in _PARTS:
-        value = _at(provenance, parts)
-        if isinstance(value, dict):
-            kept |= {f"{name}.{key}": str(inner) for key, inner in value.items()}
-        elif value is not None:
-            kept[name] = str(value)
+    for head, tails in _SHARED_BY_HEAD.items():
+        found = provenance.get(head)
+        for tail in tails if found is not None else ():
+            value = _at(found, tail)
+            name = ".".join((head, *tail))
+            if isinstance(value, dict):
+                kept |= {f"{name}.{key}": str(inner) for key, inner in value.items()}
+            elif value is not None:
+                kept[name] = str(value)
     kept |= _of_nodes(provenance.get("nodes"))
     shared: dict[str, Any] = {key: kept[key] for key in kept if key not in _UNINVOLVED}
     environment = provenance.get("environment")
@@ -60,7 +62,16 @@ def shared_provenance(provenance: Mapping[str, Any], launcher: str = "") -> dict
     return shared
 
 
-def _at(provenance: Mapping[str, Any], parts: tuple[str, ...]) -> Any:
+def _by_head(names: Iterable[str]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Sort dotted names by their first part: ten thousand records are looked into for them."""
+    found: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for name in names:
+        head, *tail = name.split(".")
+        found[head] = (*found.get(head, ()), tuple(tail))
+    return found
+
+
+def _at(provenance: Any, parts: tuple[str, ...]) -> Any:
     """Return what is at a path of keys; None where there is nothing, or another shape.
 
     Plain dictionaries only, as JSON has them: to ask for any mapping takes four times as long.
@@ -69,6 +80,9 @@ def _at(provenance: Mapping[str, Any], parts: tuple[str, ...]) -> Any:
     for part in parts:
         value = value.get(part) if isinstance(value, dict) else None
     return value
+
+
+_SHARED_BY_HEAD = _by_head(SHARED_PROVENANCE)
 
 
 def _of_nodes(nodes: Any) -> dict[str, str]:

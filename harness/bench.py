@@ -180,13 +180,14 @@ def _timeline(
     ranks_found = job.engine.gather((mine, _rank_facts(job.engine, start)))
     if job.world.rank != 0:
         return None
-    found, overhead = timeline.summarise([one for one, _ in ranks_found], file, wanted)
+    found, overhead, error = timeline.summarise([one for one, _ in ranks_found], file, wanted)
     fields = {
         "kind": "timeline",
         "workload": facts,
         "backend": of_launch(proofs),
         "timeline": found,
         "overheads": {"timeline": overhead},
+        "overhead_errors": {"timeline": error},
         "provenance": provenance.collect([one for _, one in ranks_found], job.engine.versions()),
     }
     return Measured(fields, None)

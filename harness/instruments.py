@@ -20,6 +20,7 @@ from harness.config.models import RunConfig
 from harness.engines.api import Engine, Step, World
 from harness.feed.shard import Feed
 from harness.measure import ablation, allreduce, overhead, phases
+from harness.measure.blocks import standard_error
 from harness.measure.window import RankWindow
 from harness.record import Window
 
@@ -136,11 +137,13 @@ def summarise(
     together = job.step.gradient_allreduce
     window_step_s = window.wall_s / window.steps
     overheads: dict[str, float] = {}
+    errors: dict[str, float] = {}
     fields: dict[str, Any] = {}
     marked = [one.marked.columns for one in found if one.marked is not None]
     if marked:
         fields["phases"] = phases.summarise(marked, synchronised=together)
-        overheads["phases"] = fields["phases"].step_s / window_step_s - 1.0
+        longest_s = max(float(columns[:, 0].mean()) for columns in marked)  # as the window's step
+        overheads["phases"] = longest_s / window_step_s - 1.0
     checked = [one.clocks for one in found if one.clocks is not None]
     if checked:
         from harness.measure import clocks
@@ -150,16 +153,18 @@ def summarise(
     if ablated:
         exposed_s = fields["phases"].exposed_sync_s if marked else None
         fields["ablation"] = ablation.summarise(ablated, exposed_s)
-        overheads["ablation"] = float(np.mean(fields["ablation"].with_s)) / window_step_s - 1.0
+        with_s = np.array(fields["ablation"].with_s)
+        overheads["ablation"] = float(with_s.mean()) / window_step_s - 1.0
+        errors["ablation"] = standard_error(with_s) / window_step_s
     toggled = [one.sampled_steps for one in found if one.sampled_steps is not None]
     if toggled:
-        overheads["telemetry"] = overhead.cost(toggled)
+        overheads["telemetry"], errors["telemetry"] = overhead.cost(toggled)
     isolated = [one.allreduce for one in found if one.allreduce is not None]
     if isolated:
         fields["allreduce"] = allreduce.summarise(isolated, job.step.wire_bytes)
     if table is not None:
         fields["telemetry"] = _telemetry(found, window)
-    return fields | {"overheads": overheads}
+    return fields | {"overheads": overheads, "overhead_errors": errors}
 
 
 def _telemetry(found: Sequence[RankFound], window: Window) -> Any:

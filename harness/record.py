@@ -111,6 +111,7 @@ class Ablation(Frozen):
     with_s: tuple[float, ...]  # a step of each block, mean over ranks
     without_s: tuple[float, ...]
     difference_s: float  # mean of (with − without) over the pairs
+    error_s: float  # standard error of the difference, from the pairs' scatter
     exposed_sync_s: float | None  # of the phases of this launch
     interference_s: float | None  # difference − exposed: what communication costs besides waiting
 
@@ -228,6 +229,8 @@ class RunRecord(Frozen):
     telemetry: Telemetry | None = None
     #: By instrument: a step with it / a step without it in this launch − 1.
     overheads: dict[str, float] = Field(default_factory=dict)
+    #: Their standard errors, from the scatter of blocks; of one that has a single block, none.
+    overhead_errors: dict[str, float] = Field(default_factory=dict)
     provenance: dict[str, Any] = Field(default_factory=dict)
     slurm: dict[str, Any] | None = None
     evaluations: tuple[dict[str, Any], ...] | None = None

@@ -63,9 +63,10 @@ def _instruments(record: RunRecord) -> Iterator[str]:
             f"(transfer {_ms(phases.transfer_s)}, wait {_ms(phases.wait_s)})"
         )
     if ablation is not None:
+        longer = "shorter" if ablation.difference_s >= 0 else "longer"
         yield (
-            f"  without sync    a step is {_ms(ablation.difference_s)} shorter, "
-            f"of which interference {_ms(ablation.interference_s)}"
+            f"  without sync    a step is {_ms(abs(ablation.difference_s))} {longer} "
+            f"(±{_ms(ablation.error_s)}); interference {_ms(ablation.interference_s)}"
         )
     if record.clocks is not None and record.clocks.resolved:
         yield f"  wait by clocks  {_ms(record.clocks.wait_s)} (skew {_ms(record.clocks.skew_s)})"
@@ -76,7 +77,9 @@ def _instruments(record: RunRecord) -> Iterator[str]:
         )
     for name, overhead in record.overheads.items():
         if overhead > FLAGGED:
-            yield f"  {name:<15} cost {overhead:.1%}: its steps are not the window's"
+            error = record.overhead_errors.get(name)
+            spread = "" if error is None else f" ±{error:.1%}"
+            yield f"  {name:<15} cost {overhead:.1%}{spread}: its steps are not the window's"
 
 
 def _timeline(timeline: Timeline) -> Iterator[str]:

@@ -70,8 +70,12 @@ COLUMNS: dict[str, str] = {
     "ablation_overhead": "Float64",
     "telemetry_overhead": "Float64",
     "timeline_overhead": "Float64",
+    "ablation_overhead_error": "Float64",  # standard errors, from the scatter of a launch's blocks
+    "telemetry_overhead_error": "Float64",
+    "timeline_overhead_error": "Float64",
     "ablation_difference_s": "Float64",  # a step with the all-reduce − one without
     "interference_s": "Float64",  # ablation_difference_s − exposed_sync_s
+    "interference_error_s": "Float64",  # standard error of the difference
     "skew_s": "Float64",  # last arrival − first arrival, on one clock
     "clock_wait_s": "Float64",  # wait from the same arrivals
     "clock_error_s": "Float64",
@@ -145,7 +149,11 @@ OF_PHASES = {
     "wait_s": "wait_s",
     "update_s": "update_s",
 }
-OF_ABLATION = {"difference_s": "ablation_difference_s", "interference_s": "interference_s"}
+OF_ABLATION = {
+    "difference_s": "ablation_difference_s",
+    "interference_s": "interference_s",
+    "error_s": "interference_error_s",
+}
 OF_CLOCKS = {
     "skew_s": "skew_s",
     "wait_s": "clock_wait_s",
@@ -155,7 +163,7 @@ OF_CLOCKS = {
 OF_TIMELINE = {
     name.removeprefix("timeline_"): name
     for name in COLUMNS
-    if name.startswith("timeline_") and name != "timeline_overhead"
+    if name.startswith("timeline_") and not name.startswith("timeline_overhead")
 }
 #: Column of an instrument's overhead → its name in a config.
 OVERHEADS = {
@@ -163,4 +171,10 @@ OVERHEADS = {
     "ablation_overhead": "ablation",
     "telemetry_overhead": "telemetry",
     "timeline_overhead": "timeline",
+}
+#: The same of their errors.
+OVERHEAD_ERRORS = {
+    "ablation_overhead_error": "ablation",
+    "telemetry_overhead_error": "telemetry",
+    "timeline_overhead_error": "timeline",
 }

@@ -13,7 +13,7 @@ COSTLY = 0.05
 _CONSEQUENCE = {
     "phases": "its phases are not the window's",
     "ablation": "its steps with and without all-reduce are not the window's",
-    "telemetry": "the window itself was slower for it",
+    "telemetry": "the window itself had it beside it",
     "timeline": "its steps are not the window's",
 }
 _SHOWN = 4  # flags named in a figure; the table has all of them
@@ -68,14 +68,29 @@ def figure_flags(curves: Sequence[Curve]) -> list[str]:
 
 def _costs(curve: Curve, label: str) -> Iterator[str]:
     for name, consequence in _CONSEQUENCE.items():
-        costly = [
-            f"{_share(cost)} at {where(curve, point)}"
-            for point in curve.points
-            if (cost := point.overheads.get(name, 0.0)) > COSTLY
-        ]
+        verb = "cost" if name == "phases" else "costs"
+        costly = _listed_costs(curve, name, lambda cost: cost > COSTLY)
         if costly:
-            verb = "cost" if name == "phases" else "costs"
-            yield f"{name} {verb} {', '.join(costly)}{label}: {consequence}"
+            yield f"{name} {verb} {costly}{label}: {consequence}"
+        gained = _listed_costs(curve, name, lambda cost: cost < -COSTLY)
+        if gained:
+            yield f"{name} {verb} {gained}{label}: less than nothing, so this launch cannot tell"
+
+
+def _listed_costs(curve: Curve, name: str, is_meant: Callable[[float], bool]) -> str:
+    """Return ``7.2 ±1.1 % at N=2, …`` of the points whose cost is meant."""
+    return ", ".join(
+        f"{_cost(point.overheads[name], point.overhead_errors.get(name))} at {where(curve, point)}"
+        for point in curve.points
+        if name in point.overheads and is_meant(point.overheads[name])
+    )
+
+
+def _cost(cost: float, error: float | None) -> str:
+    share = _share(cost).replace("-", "−")
+    if error is None:
+        return share
+    return f"{share.removesuffix(' %')} ±{_share(error)}"
 
 
 def where(curve: Curve, point: Point) -> str:

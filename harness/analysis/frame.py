@@ -114,9 +114,9 @@ def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
     row |= _renamed(record.get("allreduce"), columns.OF_ALLREDUCE)
     row |= _renamed(record.get("timeline"), columns.OF_TIMELINE)
     overheads = record.get("overheads") or {}
-    row |= {
-        column: overheads[name] for column, name in columns.OVERHEADS.items() if name in overheads
-    }
+    errors = record.get("overhead_errors") or {}
+    row |= {column: overheads.get(name) for column, name in columns.OVERHEADS.items()}
+    row |= {column: errors.get(name) for column, name in columns.OVERHEAD_ERRORS.items()}
     if telemetry := record.get("telemetry"):
         row |= _telemetry(telemetry)
     return row
@@ -129,12 +129,12 @@ def _renamed(part: Mapping[str, Any] | None, names: Mapping[str, str]) -> dict[s
 def _telemetry(found: Mapping[str, Any]) -> dict[str, Any]:
     nodes = found["nodes"]
     devices = [device for node in nodes for device in node["devices"]]
-    reasons = sorted({reason for device in devices for reason in device["throttle_reasons"]})
+    reasons = sorted({reason for device in devices for reason in device["throttle_reasons"] or ()})
     return {
         "cpu_utilisation": _mean(node["cpu_utilisation_mean"] for node in nodes),
         "rank_cpu_cores": _mean(cores for node in nodes for cores in node["rank_cpu_mean"]),
         "rank_rss_max_bytes": max(
-            (b for n in nodes for b in n["rank_rss_max_bytes"]), default=None
+            (b for n in nodes for b in n["rank_rss_max_bytes"] if b is not None), default=None
         ),
         "gpu_utilisation": _mean(device["utilisation_mean"] for device in devices),
         "gpu_power_w": found["power_mean_w"],

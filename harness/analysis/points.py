@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import hypot
 from statistics import fmean
 from types import MappingProxyType
 
-from harness.analysis.columns import OVERHEADS
+from harness.analysis.columns import OVERHEAD_ERRORS, OVERHEADS
 from harness.analysis.rows import (
     LAUNCH_COLUMNS,
     RATE,
@@ -92,11 +93,13 @@ class Point:
     phase_sum_s: Interval | None
     allreduce_p50_s: Interval | None
     interference_s: Interval | None
+    interference_error_s: float | None  # standard error, from the scatter of each launch's blocks
     skew_s: Interval | None
     clock_wait_s: Interval | None
     skew_unresolved: int  # launches whose skew is below the clocks' error
     steadiness: Steadiness | None
     overheads: Mapping[str, float]  # of each instrument, mean over launches, relative
+    overhead_errors: Mapping[str, float]  # their standard errors, where launches can tell
     timeline: Mapping[str, float] | None  # by TIMELINE_COLUMNS, mean over launches
     sequential: bool  # a launch is of a sweep with ci_target
 
@@ -156,7 +159,9 @@ def make_point(
         check=log_signed_rank_interval(logs or paired_log_ratios(rates, _ones(rates)), level),
         skew_unresolved=sum(row["skew_resolved"] is False for row in rows),
         steadiness=_steadiness(rows),
+        interference_error_s=_error_of_mean(rows, "interference_error_s"),
         overheads=_overheads([*rows, *timelines]),
+        overhead_errors=_overhead_errors([*rows, *timelines]),
         timeline=_timeline(timelines),
         sequential=sequential,
         **means,
@@ -208,6 +213,17 @@ def _overheads(rows: Sequence[Row]) -> Mapping[str, float]:
         if values:
             found[name] = fmean(values)
     return MappingProxyType(found)
+
+
+def _overhead_errors(rows: Sequence[Row]) -> Mapping[str, float]:
+    found = {name: _error_of_mean(rows, column) for column, name in OVERHEAD_ERRORS.items()}
+    return MappingProxyType({name: error for name, error in found.items() if error is not None})
+
+
+def _error_of_mean(rows: Sequence[Row], column: str) -> float | None:
+    """Return the standard error of a mean over launches from those of each; None without any."""
+    errors = [row[column] for row in rows if row[column] is not None]
+    return hypot(*errors) / len(errors) if errors else None
 
 
 def _timeline(rows: Sequence[Row]) -> Mapping[str, float] | None:

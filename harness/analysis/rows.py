@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
-from harness.analysis.columns import OVERHEADS
+from harness.analysis.columns import OVERHEAD_ERRORS, OVERHEADS
 from harness.stats import BlockKey
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ _USED = (
     *("sequential", "workload", "framework", "engine", "backend", "device", "scaling"),
     *("world_size", "nodes", "placement", "batch_size", "global_batch_size", "rank_batch"),
     *("steps", "wall_s", "skew_resolved", "config", "provenance", RATE),
+    *("interference_error_s", *OVERHEAD_ERRORS),
     *(*LAUNCH_COLUMNS, *STEADINESS_COLUMNS, *TIMELINE_COLUMNS, *OVERHEADS),
 )
 

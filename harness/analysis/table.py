@@ -83,7 +83,7 @@ def _cells(curve: Curve, point: Point) -> tuple[str, ...]:
         _time(point.transfer_s),
         _time(point.wait_s),
         _time(point.allreduce_p50_s),
-        _time(point.interference_s),
+        _with_error(point.interference_s, point.interference_error_s),
     )
 
 
@@ -180,6 +180,12 @@ def _digits(value: float) -> str:
 
 def _time(interval: Interval | None) -> str:
     return _NONE if interval is None else seconds_text(interval.estimate)
+
+
+def _with_error(interval: Interval | None, error_s: float | None) -> str:
+    if interval is None or error_s is None:
+        return _time(interval)
+    return f"{_time(interval)} ±{seconds_text(error_s)}"
 
 
 def seconds_text(seconds: float) -> str:

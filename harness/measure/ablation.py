@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from harness.engines.api import Engine, Step
 from harness.errors import LaunchError
 from harness.feed.shard import Feed
-from harness.measure.blocks import ORDER, block_steps, timed_block
+from harness.measure.blocks import ORDER, block_steps, standard_error, timed_block
 from harness.record import Ablation
 
 QUADS = 2
@@ -60,12 +60,14 @@ def summarise(ranks: Sequence[RankAblation], exposed_sync_s: float | None) -> Ab
     """Return the difference and what of it is no waiting: means over ranks, as exposed sync is."""
     with_s = np.stack([rank.with_s for rank in ranks]).mean(axis=0)
     without_s = np.stack([rank.without_s for rank in ranks]).mean(axis=0)
-    difference_s = float((with_s - without_s).mean())
+    pairs_s = with_s - without_s
+    difference_s = float(pairs_s.mean())
     return Ablation(
         block_steps=ranks[0].steps,
         with_s=tuple(with_s.tolist()),
         without_s=tuple(without_s.tolist()),
         difference_s=difference_s,
+        error_s=standard_error(pairs_s),
         exposed_sync_s=exposed_sync_s,
         interference_s=None if exposed_sync_s is None else difference_s - exposed_sync_s,
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import time
 
+import numpy as np
+from numpy.typing import NDArray
+
 from harness.engines.api import Engine, Step
 from harness.feed.shard import Feed
 
@@ -30,3 +33,8 @@ def timed_block(step: Step, feed: Feed, engine: Engine, steps: int, *, sync: boo
         step.run(feed.next(), sync=sync)
     step.device_synchronise()
     return (time.perf_counter() - started) / steps
+
+
+def standard_error(values: NDArray[np.float64]) -> float:
+    """Return the standard error of the mean of two values or more, in their unit."""
+    return float(values.std(ddof=1) / math.sqrt(len(values)))

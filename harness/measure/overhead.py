@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from harness.engines.api import Engine, Step
 from harness.feed.shard import Feed
-from harness.measure.blocks import ORDER, block_steps, timed_block
+from harness.measure.blocks import ORDER, block_steps, standard_error, timed_block
 
 QUADS = 2
 
@@ -47,8 +48,13 @@ def run_toggled(
     return RankToggled(np.array(seconds[True]), np.array(seconds[False]))
 
 
-def cost(ranks: Sequence[RankToggled]) -> float:
-    """Return step with / step without − 1; a block lasts as long as its longest rank's."""
+def cost(ranks: Sequence[RankToggled]) -> tuple[float, float]:
+    """Return step with / step without − 1 and its standard error, from the scatter of blocks.
+
+    A block lasts as long as its longest rank's. The error is that of a ratio of two means.
+    """
     on_s = np.stack([rank.on_s for rank in ranks]).max(axis=0)
     off_s = np.stack([rank.off_s for rank in ranks]).max(axis=0)
-    return float(on_s.mean() / off_s.mean() - 1.0)
+    ratio = float(on_s.mean() / off_s.mean())
+    scatter = [standard_error(blocks_s) / float(blocks_s.mean()) for blocks_s in (on_s, off_s)]
+    return ratio - 1.0, ratio * math.hypot(*scatter)

@@ -144,10 +144,9 @@ def least(pings: NDArray[np.float64]) -> Reading:
 
 def _greet(connection: socket.socket, door: Door) -> int | None:
     """Return the rank of who calls, None where it is nobody who knows the token."""
-    connection.settimeout(_HELLO_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        rank, proof = _HELLO.unpack(_receive(connection, _HELLO.size))
+        rank, proof = _HELLO.unpack(_receive(connection, _HELLO.size, _HELLO_S))
     except OSError:  # whoever it was, it is gone: a port scan, or a caller that gave up
         return None
     return int(rank) if hmac.compare_digest(proof, _proof(door, rank)) else None
@@ -179,10 +178,16 @@ def _ping(connection: socket.socket, clock: Clock, pings: int) -> NDArray[np.flo
     return rows
 
 
-def _receive(connection: socket.socket, count: int) -> bytes:
-    """Return exactly ``count`` bytes; ConnectionError where the other side hangs up before."""
+def _receive(connection: socket.socket, count: int, within_s: float | None = None) -> bytes:
+    """Return exactly ``count`` bytes; ConnectionError where the other side hangs up before.
+
+    TimeoutError where they do not all come ``within_s``, however many come in between.
+    """
     got = b""
+    deadline = None if within_s is None else time.monotonic() + within_s
     while len(got) < count:
+        if deadline is not None:
+            connection.settimeout(max(deadline - time.monotonic(), 1e-3))
         more = connection.recv(count - len(got))
         if not more:
             raise ConnectionError("the other side hung up")

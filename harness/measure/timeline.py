@@ -19,7 +19,7 @@ import numpy as np
 from harness.engines.api import Engine, Step, World
 from harness.errors import LaunchError
 from harness.feed.shard import Feed
-from harness.measure.blocks import SETTLE_STEPS, timed_block
+from harness.measure.blocks import SETTLE_STEPS, standard_error, timed_block
 from harness.record import Timeline
 from harness.timeline import PhaseTime, Summary, read_summary
 
@@ -70,10 +70,13 @@ def _written_block(
     return seconds / steps
 
 
-def summarise(ranks: Sequence[RankTimeline], path: Path, steps: int) -> tuple[Timeline, float]:
-    """Read rank 0's file; return its account and what writing it costs.
+def summarise(
+    ranks: Sequence[RankTimeline], path: Path, steps: int
+) -> tuple[Timeline, float, float]:
+    """Read rank 0's file; return its account, what writing it costs, and that one's error.
 
-    The cost is step while it was written / step while not − 1, of the longest rank. Raises
+    The cost is step while it was written / step while not − 1, of the longest rank; its standard
+    error is by how much the two blocks without it differ, one before and one after. Raises
     LaunchError where the file is not whole, or its tensors were not reduced once in each step.
     """
     found = read_summary(path, steps)
@@ -86,9 +89,11 @@ def summarise(ranks: Sequence[RankTimeline], path: Path, steps: int) -> tuple[Ti
             f"{path}: most tensors are reduced {found.steps_found} times in {steps} steps, and "
             f"{found.uneven} more or less often: each should be, once a step"
         )
-    plain_s = float(np.array([rank.plain_s for rank in ranks]).max(axis=0).mean())
-    written_s = max(rank.timeline_s for rank in ranks)
-    return _timeline(found, path, written_s, plain_s), written_s / plain_s - 1.0
+    plain_s = np.array([rank.plain_s for rank in ranks]).max(axis=0)
+    mean_s = float(plain_s.mean())
+    ratio = max(rank.timeline_s for rank in ranks) / mean_s
+    error = ratio * standard_error(plain_s) / mean_s
+    return _timeline(found, path, ratio * mean_s, mean_s), ratio - 1.0, error
 
 
 def _timeline(found: Summary, path: Path, step_s: float, plain_step_s: float) -> Timeline:

@@ -274,11 +274,9 @@ def _summarise(
         **instruments.summarise(job, found, summary, series),
         "provenance": provenance.collect([r.facts for r in results], versions),
     }
-    plain: dict[str, list[NDArray[np.float64] | None]] = {
-        "none": [result.window.step_s for result in results],
-        "allreduce": [one.allreduce for one in found],
-    }
-    marked = [one.marked.columns for one in found if one.marked is not None]
+    window_s: list[NDArray[np.float64] | None] = [result.window.step_s for result in results]
+    plain = {"none": window_s} | instruments.raw_blocks(found)
+    marked = [one.marked for one in found if one.marked is not None]
     steps = raw.step_table(plain, marked, synchronised=job.step.gradient_allreduce)
     return Measured(fields, steps, series)
 

@@ -120,6 +120,22 @@ def _marked(job: Job, steps: int) -> tuple[phases.Marked | None, clocks.RankCloc
     return marked, clocks.RankClock(before, after, marked.ready_s)
 
 
+def raw_blocks(found: Sequence[RankFound]) -> dict[str, list[NDArray[np.float64] | None]]:
+    """Return each rank's seconds of every all-reduce and every compared block, by instrument.
+
+    A block's are the mean of its steps.
+    """
+    return {
+        "allreduce": [one.allreduce for one in found],
+        "ablation": [one.ablation.with_s if one.ablation else None for one in found],
+        "ablation_without": [one.ablation.without_s if one.ablation else None for one in found],
+        "telemetry": [one.sampled_steps.on_s if one.sampled_steps else None for one in found],
+        "telemetry_without": [
+            one.sampled_steps.off_s if one.sampled_steps else None for one in found
+        ],
+    }
+
+
 def series(found: Sequence[RankFound]) -> pa.Table | None:
     """Return the raw series of all nodes; None where none was sampled."""
     nodes = [one.telemetry for one in found if one.telemetry is not None]

@@ -20,14 +20,14 @@ Seconds = NDArray[np.float64]
 
 def step_table(
     plain: Mapping[str, Sequence[Seconds | None]],
-    marked: Sequence[Seconds],
+    marked: Sequence[phases.Marked],
     *,
     synchronised: bool,
 ) -> pa.Table:
     """Return ``STEP_COLUMNS`` of all ranks; null where not measured.
 
     ``plain`` maps an instrument to each rank's (steps,) seconds, None where a rank has none;
-    ``marked`` is each rank's ``Marked.columns``.
+    ``marked`` is each rank's marked steps.
     """
     import pyarrow as pa
 
@@ -37,8 +37,9 @@ def step_table(
         for rank, seconds in enumerate(ranks)
         if seconds is not None
     ]
-    for rank, columns in enumerate(_phase_columns(marked, synchronised)):
-        tables.append(_rows("phases", rank, columns))
+    columns = _phase_columns([one.columns for one in marked], synchronised)
+    for rank, (each, one) in enumerate(zip(columns, marked, strict=True)):
+        tables.append(_rows("phases", rank, each | {"ready_s": one.ready_s}))
     return pa.concat_tables(tables)
 
 

@@ -25,7 +25,9 @@ Kind = Literal["bench", "train", "allreduce", "timeline"]
 
 #: Columns of the Parquet file of raw steps, one row a rank and step (or all-reduce).
 STEP_COLUMNS = (
-    "instrument",  # "none": the window; "phases"; "allreduce": the isolated all-reduce
+    # "none": the window; "phases"; "allreduce": the isolated all-reduce; "ablation", "telemetry":
+    # blocks, each the mean of its steps, beside "ablation_without" and "telemetry_without"
+    "instrument",
     "rank",
     "step",
     "step_s",
@@ -36,7 +38,19 @@ STEP_COLUMNS = (
     "transfer_s",
     "wait_s",
     "update_s",
+    "ready_s",  # last local gradient ready, on the host's monotonic clock
 )
+
+
+#: An instrument that costs more than this part of a step is named wherever its point is shown,
+COSTLY = 0.05
+#: with what it then says less of. Telemetry runs beside the window, the others after it.
+CONSEQUENCE = {
+    "phases": "its phases are not the window's",
+    "ablation": "its steps with and without all-reduce are not the window's",
+    "telemetry": "the window itself had it beside it",
+    "timeline": "its steps are not the window's",
+}
 
 
 class WorkloadFacts(Frozen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.record import RunRecord, Timeline, Window
+from harness.record import CONSEQUENCE, COSTLY, RunRecord, Timeline, Window
 
 
 def summary(record: RunRecord, folder: Path, timeline_file: Path) -> list[str]:
@@ -53,6 +53,9 @@ def _window(window: Window) -> Iterator[str]:
     steady = window.steadiness
     if steady is not None and steady.drifting and steady.change is not None:
         yield f"  drifting        a step changed by {steady.change:+.1%} over the window"
+    if steady is not None and steady.outliers:
+        share = f"{steady.outlier_time_share:.1%}"
+        yield f"  outliers        {steady.outliers} steps, {share} of the time"
 
 
 def _instruments(record: RunRecord) -> Iterator[str]:
@@ -68,18 +71,22 @@ def _instruments(record: RunRecord) -> Iterator[str]:
             f"  without sync    a step is {_ms(abs(ablation.difference_s))} {longer} "
             f"(±{_ms(ablation.error_s)}); interference {_ms(ablation.interference_s)}"
         )
-    if record.clocks is not None and record.clocks.resolved:
-        yield f"  wait by clocks  {_ms(record.clocks.wait_s)} (skew {_ms(record.clocks.skew_s)})"
+    if record.clocks is not None:
+        said = "" if record.clocks.resolved else f", unresolved: ±{_ms(record.clocks.error_s)}"
+        yield (
+            f"  wait by clocks  {_ms(record.clocks.wait_s)} "
+            f"(skew {_ms(record.clocks.skew_s)}{said})"
+        )
     if isolated is not None:
         yield (
             f"  all-reduce      {_ms(isolated.latency_p50_s)} for {isolated.bytes:,} bytes alone "
             f"({isolated.busbw_bytes_per_s / 1e9:.3f} GB/s busbw)"
         )
     for name, overhead in record.overheads.items():
-        if overhead > FLAGGED:
+        if overhead > COSTLY:
             error = record.overhead_errors.get(name)
             spread = "" if error is None else f" ±{error:.1%}"
-            yield f"  {name:<15} cost {overhead:.1%}{spread}: its steps are not the window's"
+            yield f"  {name:<15} cost {overhead:.1%}{spread}: {CONSEQUENCE[name]}"
 
 
 def _timeline(timeline: Timeline) -> Iterator[str]:
@@ -96,9 +103,6 @@ def _timeline(timeline: Timeline) -> Iterator[str]:
         f"  tensors         {timeline.tensors:g} a step in {timeline.allreduces:g} all-reduces, "
         f"of {timeline.tensors_fused:.1f} each"
     )
-
-
-FLAGGED = 0.05  # an instrument that costs more shows something else than the window did
 
 
 def _ms(seconds: float | None) -> str:

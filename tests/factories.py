@@ -157,6 +157,7 @@ def ablation(difference_s: float, exposed_sync_s: float) -> Ablation:
         with_s=(2e-3,) * 6,
         without_s=(2e-3 - difference_s,) * 6,
         difference_s=difference_s,
+        error_s=0.1e-3,
         exposed_sync_s=exposed_sync_s,
         interference_s=difference_s - exposed_sync_s,
     )

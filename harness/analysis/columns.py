@@ -99,6 +99,9 @@ COLUMNS: dict[str, str] = {
     "rank_cpu_cores": "Float64",  # busy, mean over ranks
     "rank_rss_max_bytes": "Int64",  # of the largest rank
     "gpu_utilisation": "Float64",  # 0..1, mean over devices
+    "gpu_sm_activity": "Float64",  # 0..1
+    "gpu_memory_max_bytes": "Int64",
+    "gpu_sm_clock_mhz": "Float64",
     "gpu_power_w": "Float64",  # of all devices
     "energy_per_sample_j": "Float64",
     "gpu_throttle_reasons": "string",

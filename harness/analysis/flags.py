@@ -6,21 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from harness.analysis.points import Point
 from harness.analysis.scaling import Curve
+from harness.record import CONSEQUENCE, COSTLY
 
-#: An instrument that costs more than this part of a step is named wherever its point is shown.
-COSTLY = 0.05
-#: What an instrument that costs says less of; telemetry runs in the window, the others after it.
-_CONSEQUENCE = {
-    "phases": "its phases are not the window's",
-    "ablation": "its steps with and without all-reduce are not the window's",
-    "telemetry": "the window itself had it beside it",
-    "timeline": "its steps are not the window's",
-}
 _SHOWN = 4  # flags named in a figure; the table has all of them
 
 
 def curve_flags(curve: Curve) -> Iterator[str]:
     """Yield the flags of a curve, for a table that has its name above them."""
+    if curve.unlike:
+        yield f"unlike launches mixed: {curve.unlike}"
     yield from _costs(curve, "")
     drifts = listed(curve, _drift)
     if drifts:
@@ -63,11 +57,12 @@ def figure_flags(curves: Sequence[Curve]) -> list[str]:
     outlying = sum(one.with_outliers for one in found)
     parts = [f"the window drifts in {drifting} of {_launches(launches)}"] if drifting else []
     parts += [f"outlier steps in {outlying} of {_launches(launches)}"] if outlying else []
-    return [*shown, *(["; ".join(parts)] if parts else [])]
+    mixed = [f"unlike launches mixed in {c.label}: {c.unlike}" for c in curves if c.unlike]
+    return [*mixed, *shown, *(["; ".join(parts)] if parts else [])]
 
 
 def _costs(curve: Curve, label: str) -> Iterator[str]:
-    for name, consequence in _CONSEQUENCE.items():
+    for name, consequence in CONSEQUENCE.items():
         verb = "cost" if name == "phases" else "costs"
         costly = _listed_costs(curve, name, lambda cost: cost > COSTLY)
         if costly:

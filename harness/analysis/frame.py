@@ -133,14 +133,19 @@ def _telemetry(found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "cpu_utilisation": _mean(node["cpu_utilisation_mean"] for node in nodes),
         "rank_cpu_cores": _mean(cores for node in nodes for cores in node["rank_cpu_mean"]),
-        "rank_rss_max_bytes": max(
-            (b for n in nodes for b in n["rank_rss_max_bytes"] if b is not None), default=None
-        ),
+        "rank_rss_max_bytes": _greatest(b for n in nodes for b in n["rank_rss_max_bytes"]),
         "gpu_utilisation": _mean(device["utilisation_mean"] for device in devices),
+        "gpu_sm_activity": _mean(device["sm_activity_mean"] for device in devices),
+        "gpu_memory_max_bytes": _greatest(device["memory_used_max_bytes"] for device in devices),
+        "gpu_sm_clock_mhz": _mean(device["sm_clock_mean_mhz"] for device in devices),
         "gpu_power_w": found["power_mean_w"],
         "energy_per_sample_j": found["energy_per_sample_j"],
         "gpu_throttle_reasons": ", ".join(reasons) or None,
     }
+
+
+def _greatest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -27,7 +27,7 @@ from harness.analysis.match import (
 )
 from harness.analysis.points import Launch, Point, make_point
 from harness.analysis.rows import Row, block_of, rates_by_block, read_rows
-from harness.analysis.unlike import refuse_unlike
+from harness.analysis.unlike import refuse_unlike, what_differs
 from harness.errors import AnalysisError
 from harness.stats import LEVEL, BlockKey, Interval, line_fit, mean_interval
 
@@ -56,6 +56,7 @@ class Curve:
     config: str  # JSON of what its points share
     base: BaseName | None  # None: nothing to divide by
     note: str | None  # why there is no base
+    unlike: str | None  # what differs between its launches' machines, where they were mixed
     points: tuple[Point, ...]
     slope: Interval | None  # of S against N; None below three device counts
 
@@ -168,8 +169,12 @@ def _curve(
     mixed: bool,
 ) -> Curve:
     bases, note = all_bases.of(rows)
+    looked_into = [one for row in rows for one in timelines.get(_place(row), [])]
+    # A base is also a launch of its own curve, and counts once.
+    launches = {id(row): row for row in (*rows, *bases, *looked_into)}
+    differing = what_differs(launches.values())
     if not mixed:
-        refuse_unlike(f"the curve {label}", [*rows, *bases])
+        refuse_unlike(f"the curve {label}", differing)
     groups: dict[tuple[int, int, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["world_size"], row["nodes"], row["placement"]), []).append(row)
@@ -197,6 +202,7 @@ def _curve(
         config=key,
         base=all_bases.name if bases else None,
         note=note,
+        unlike=differing,
         points=points,
         slope=_slope(points, level),
     )

@@ -119,15 +119,22 @@ def _flat(shared: Mapping[str, Any], variables: Iterable[str]) -> dict[str, str]
     return flat
 
 
-def refuse_unlike(what: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Raise AnalysisError, naming what differs, where ``rows`` ran on unlike machines."""
+def what_differs(rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """Name what differs between the machines and software of ``rows``; None where nothing does."""
     unlike = differences(row["provenance"] or "{}" for row in rows)
     if not unlike:
-        return
+        return None
     parts = [_named(key, counts) for key, counts in list(unlike.items())[:_SHOWN]]
     more = f", and {len(unlike) - _SHOWN} more keys" if len(unlike) > _SHOWN else ""
+    return f"{'; '.join(parts)}{more}"
+
+
+def refuse_unlike(what: str, differing: str | None) -> None:
+    """Raise AnalysisError where ``what`` has launches of which ``what_differs`` named something."""
+    if differing is None:
+        return
     raise AnalysisError(
-        f"{what} has launches on unlike hardware or software: {'; '.join(parts)}{more}; "
+        f"{what} has launches on unlike hardware or software: {differing}; "
         "keep them in results folders of their own, or mix them on purpose with --mixed "
         "(in Python: mixed=True)"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -82,18 +83,27 @@ class TorchStep(Step):
         device = self.device if self.device.type == "cuda" else None
         return {
             "model": _copied(self._plain.state_dict()),
+            # A state has no buffers that are not to be saved; training changes them all the same.
+            "buffers": _copied(dict(self._plain.named_buffers())),
             "optimiser": _copied(self._plain_optimiser.state_dict()),
             "random": torch.get_rng_state(),
+            "python_random": random.getstate(),
+            "numpy_random": np.random.get_state(),
             "device_random": torch.cuda.get_rng_state(device) if device else None,
         }
 
     @override
     def restore(self, snapshot: Any) -> None:
         self._plain.load_state_dict(snapshot["model"])
+        with torch.no_grad():
+            for name, buffer in self._plain.named_buffers():
+                buffer.copy_(snapshot["buffers"][name])
         # A copy: the optimiser would go on in the very tensors it is given.
         self._plain_optimiser.load_state_dict(_copied(snapshot["optimiser"]))
         self.optimiser.zero_grad()
         torch.set_rng_state(snapshot["random"])
+        random.setstate(snapshot["python_random"])
+        np.random.set_state(snapshot["numpy_random"])
         if snapshot["device_random"] is not None:
             torch.cuda.set_rng_state(snapshot["device_random"], self.device)
 

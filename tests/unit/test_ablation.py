@@ -88,6 +88,9 @@ def test_interference_is_the_difference_without_the_wait() -> None:
     assert found.without_s == pytest.approx((0.0075, 0.0095))
     assert found.difference_s == pytest.approx(0.0025)
     assert found.interference_s == pytest.approx(0.0005)
+    assert found.error_s == pytest.approx(0.0, abs=1e-12)  # both pairs say the same
+    ranks = [ablation.RankAblation(np.array([0.010, 0.012]), np.array([0.006, 0.006]), 5)]
+    assert ablation.summarise(ranks, None).error_s == pytest.approx(0.001)  # 4 and 6 ms
     assert ablation.summarise(ranks, None).interference_s is None
 
 
@@ -115,4 +118,13 @@ def test_the_cost_is_of_the_longest_rank() -> None:
         overhead.RankToggled(np.array([1.0, 2.2]), np.array([2.0, 1.0])),
         overhead.RankToggled(np.array([2.2, 1.0]), np.array([1.0, 2.0])),
     ]
-    assert overhead.cost(ranks) == pytest.approx(0.1)
+    cost, error = overhead.cost(ranks)  # 2.2 and 2.2 s, 2 and 2 s
+    assert (cost, error) == (pytest.approx(0.1), pytest.approx(0.0))
+
+
+def test_the_error_of_a_cost_is_that_of_a_ratio_of_means() -> None:
+    """On 1.1 ± 0.1 (4 blocks), off 1.0 ± 0: relative errors add in squares."""
+    on_s = np.array([0.9, 1.1, 1.1, 1.3])
+    cost, error = overhead.cost([overhead.RankToggled(on_s, np.ones(4))])
+    assert cost == pytest.approx(0.1)
+    assert error == pytest.approx(on_s.std(ddof=1) / 2)

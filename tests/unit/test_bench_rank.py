@@ -13,6 +13,7 @@ from harness import bench, raw
 from harness.config import RunConfig, run_id
 from harness.config.models import LearningRate
 from harness.engines.api import PHASES
+from harness.measure.phases import Marked
 from harness.measure.window import RankWindow
 from harness.record import STEP_COLUMNS
 from harness.spec import BlockRef, Resolved, RunSpec
@@ -42,7 +43,10 @@ def test_learning_rate(wanted: dict[str, Any], rate: float) -> None:
 def table(marked: bool = True, reduced: bool = True, synchronised: bool = True) -> Any:
     """Return the raw steps of two ranks, the second of which is a little later."""
     # Columns: the step, data, forward, backward, exposed sync, update.
-    phases = [np.tile([10.0, 1, 2, 3, 4 + rank, 5], (MARKED, 1)) for rank in range(2)]
+    phases = [
+        Marked(np.tile([10.0, 1, 2, 3, 4 + rank, 5], (MARKED, 1)), np.full(MARKED, 6.0 + rank))
+        for rank in range(2)
+    ]
     plain = {
         "none": [np.arange(STEPS) + rank / 10 for rank in range(2)],
         "allreduce": [np.full(REDUCED, 0.5) if reduced else None] * 2,
@@ -66,7 +70,7 @@ def test_the_raw_steps_have_the_columns_of_the_schema() -> None:
         **dict.fromkeys(STEP_COLUMNS[3:], "double"),
     }
     assert made.num_rows == 2 * (STEPS + MARKED + REDUCED)
-    assert (set(STEP_COLUMNS[3:]) - set(PHASES)) == {"step_s", "transfer_s", "wait_s"}
+    assert (set(STEP_COLUMNS[3:]) - set(PHASES)) == {"step_s", "transfer_s", "wait_s", "ready_s"}
 
 
 def test_the_raw_steps_of_every_rank() -> None:
@@ -86,6 +90,7 @@ def test_the_raw_steps_of_every_rank() -> None:
         "transfer_s": 4.0,
         "wait_s": 1.0,
         "update_s": 5.0,
+        "ready_s": 7.0,
     }
     assert rows(made, "phases", 0)[0]["wait_s"] == 0.0
     assert [row["step_s"] for row in rows(made, "allreduce", 0)] == [0.5] * REDUCED

@@ -97,6 +97,26 @@ def test_a_timeline_is_a_row_without_a_window() -> None:
     assert pd.isna(row["throughput_samples_per_s"])
 
 
+def test_what_telemetry_was_not_told_is_missing() -> None:
+    """As in a window of fewer than two samples, and of a device that names no reasons."""
+    device = DeviceTelemetry(
+        index=0, uuid="GPU-1", name="H100", samples=1, utilisation_mean=None,
+        sm_activity_mean=None, memory_used_max_bytes=None, power_mean_w=None, energy_j=None,
+        energy_per_sample_j=None, sm_clock_mean_mhz=None, throttle_reasons=None,
+    )  # fmt: skip
+    node = NodeTelemetry(
+        host="n", samples=1, interval_s=0.1, cpu_utilisation_mean=None,
+        rank_cpu_mean=(None, None), rank_rss_max_bytes=(None, 5), devices=(device,),
+    )  # fmt: skip
+    told = Telemetry(nodes=(node,), power_mean_w=None, energy_per_sample_j=None)
+    made = factories.config("horovod", 2, backend="gloo")
+    (row,) = frame([factories.record(made, telemetry=told)]).to_dict("records")
+    assert row["rank_rss_max_bytes"] == 5
+    for name in ("cpu_utilisation", "gpu_sm_activity", "gpu_memory_max_bytes",
+                 "gpu_throttle_reasons"):  # fmt: skip
+        assert pd.isna(row[name]), name
+
+
 def test_telemetry_is_averaged_over_what_it_is_of() -> None:
     device = DeviceTelemetry(
         index=0, uuid="GPU-0", name="Test GPU", samples=50, utilisation_mean=0.6,

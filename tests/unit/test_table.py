@@ -93,8 +93,10 @@ def test_interference_is_a_column_only_where_it_was_measured(tmp_path: Path) -> 
     assert "interference" not in render_table(factories.write_results(tmp_path / "a", _two(2)))
     records = _two(2, ablation=factories.ablation(380e-6, 300e-6))
     lines = render_table(factories.write_results(tmp_path / "b", records)).splitlines()
-    assert lines[2].endswith("all-reduce  interference")
-    assert [line.split("  ")[-1].strip() for line in lines if "±" in line] == ["–", "80.0 µs"]
+    assert lines[2].split()[-2:] == ["all-reduce", "interference"]
+    # Each launch's standard error is 100 µs; of two launches' mean it is 100/√2.
+    cells = [line.split("  ")[-1].strip() for line in lines if "±" in line]
+    assert cells == ["–", "80.0 µs ±70.7 µs"]
 
 
 def test_a_signed_rank_check_is_there_from_six_blocks(tmp_path: Path) -> None:
@@ -119,6 +121,19 @@ def test_costly_instruments_are_named_below_their_curve(tmp_path: Path) -> None:
         "timeline, a step: negotiation 1.50 ms, queue 40.0 µs, copy in 30.0 µs, all-reduce 600 µs, "
         "copy out 20.0 µs, 10 tensors in 1.5 all-reduces at N=2"
     )
+
+
+def test_a_cost_has_its_error_and_one_below_nothing_is_no_gain(tmp_path: Path) -> None:
+    records = _two(
+        1,
+        overheads={"phases": 0.0, "ablation": -0.2, "telemetry": 0.15},
+        overhead_errors={"ablation": 0.1, "telemetry": 0.12},
+    )
+    found = _below(render_table(factories.write_results(tmp_path / "s", records)), "mpi")
+    assert found[1:] == [
+        "ablation costs −20 ±10 % at N=2: less than nothing, so this launch cannot tell",
+        "telemetry costs 15 ±12 % at N=2: the window itself had it beside it",
+    ]
 
 
 def test_unsteady_windows_are_counted_below_their_curve(tmp_path: Path) -> None:
@@ -194,7 +209,9 @@ def test_unlike_machines_are_refused_unless_wanted(tmp_path: Path) -> None:
     folder = factories.write_results(tmp_path / "s", records)
     with pytest.raises(AnalysisError, match="cpu_model is"):
         render_table(folder)
-    assert "none, batch 75" in render_table(folder, mixed=True)
+    text = render_table(folder, mixed=True)
+    assert "none, batch 75" in text
+    assert "unlike launches mixed: cpu_model is Old CPU (1), Test CPU 3000 (1)" in text
 
 
 @pytest.mark.parametrize(

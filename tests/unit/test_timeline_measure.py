@@ -79,7 +79,7 @@ def test_times_are_a_step_s(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_record_of_two_steps() -> None:
     """The unions of the golden file, whose numbers are worked out in test_timeline.py."""
     ranks = [RankTimeline((0.9, 1.0), 1.0), RankTimeline((1.0, 0.8), 1.1)]
-    found, overhead = summarise(ranks, GOLDEN / "gloo.json", 2)
+    found, overhead, error = summarise(ranks, GOLDEN / "gloo.json", 2)
     assert found.model_dump() == {
         "steps": 2,
         "step_s": 1.1,
@@ -97,6 +97,7 @@ def test_a_record_of_two_steps() -> None:
     }
     # The longest rank's block each: 1.0 before and after, 1.1 while it was written.
     assert overhead == pytest.approx(0.1)
+    assert error == pytest.approx(0.0)
 
 
 def test_what_is_not_in_the_file_is_absent() -> None:
@@ -108,7 +109,7 @@ def test_what_is_not_in_the_file_is_absent() -> None:
     file.end(40, 1)
     file.end(50, 1)
     with file_of(file.text()) as path:
-        found, _ = summarise([RankTimeline((1.0, 1.0), 1.0)], path, 1)
+        found, _, _ = summarise([RankTimeline((1.0, 1.0), 1.0)], path, 1)
     assert (found.copy_in_s, found.copy_out_s, found.cycles) == (None, None, None)
     assert found.allreduce_s == pytest.approx(10e-6)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -207,3 +209,40 @@ def test_losses_come_to_the_host() -> None:
     assert (found.shape, found.dtype) == ((4,), np.float64)
     assert found.tolist() == [value.item() for value in values]
     assert step.losses([]).shape == (0,)
+
+
+class Restless(torch.nn.Module):
+    """Changes in training whatever can: weights, saved and unsaved buffers, random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.drop = torch.nn.Dropout(0.5)
+        self.linear = torch.nn.Linear(4, 1)
+        self.register_buffer("unsaved", torch.zeros(1), persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.unsaved += 1.0
+        shift = random.random() + float(np.random.random())
+        return self.linear(self.drop(self.norm(inputs))) * shift + self.unsaved
+
+
+def test_a_snapshot_puts_back_all_that_training_changes() -> None:
+    torch.manual_seed(3)
+    model = Restless()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    made = replace(parts(), model=model)
+    step = TorchStep(made, model, optimiser, Execution(), torch.device("cpu"))
+    inputs, targets = torch.randn(8, 4), torch.randn(8, 1)
+
+    def train() -> list[float]:
+        return [step.run((inputs, targets)).item() for _ in range(3)]
+
+    train()
+    before = step.snapshot()
+    once = train()
+    step.restore(before)
+    assert train() == once
+    # The snapshot is no view of what trains on.
+    step.restore(before)
+    assert train() == once

@@ -10,7 +10,13 @@ import pytest
 
 from harness.analysis.frame import frame
 from harness.analysis.scaling import curves
-from harness.analysis.unlike import SETTINGS, differences, refuse_unlike, shared_provenance
+from harness.analysis.unlike import (
+    SETTINGS,
+    differences,
+    refuse_unlike,
+    shared_provenance,
+    what_differs,
+)
 from harness.errors import AnalysisError
 from harness.provenance import interfaces, settings
 from harness.record import RunRecord
@@ -157,10 +163,10 @@ def test_a_record_of_the_first_schema_compares() -> None:
         "versions.python": "3.11.7", "versions.torch": "2.13.0", "versions.horovod": "0.28.1",
     }  # fmt: skip
     rows = [{"provenance": json.dumps(kept)}, {"provenance": text(factories.PROVENANCE)}]
-    refuse_unlike("curve x", rows)
+    refuse_unlike("curve x", what_differs(rows))
     rows.append({"provenance": text({"versions": {"torch": "2.12.0"}})})
     with pytest.raises(AnalysisError, match=r"curve x .*versions\.torch is 2\.13\.0 \(2\)"):
-        refuse_unlike("curve x", rows)
+        refuse_unlike("curve x", what_differs(rows))
 
 
 def test_odd_shapes_are_left_out() -> None:
@@ -173,4 +179,4 @@ def test_many_differences_are_counted() -> None:
     unlike = {"python": "3.12.3", "cores": 2, "kernel": "7", "cpu_model": "B"}
     rows = [{"provenance": text(factories.PROVENANCE | more)} for more in ({}, unlike)]
     with pytest.raises(AnalysisError, match="and 1 more keys"):
-        refuse_unlike("curve x", rows)
+        refuse_unlike("curve x", what_differs(rows))

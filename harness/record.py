@@ -84,7 +84,7 @@ class Steadiness(Frozen):
 
 
 class Window(Frozen):
-    """The timed steps: uninstrumented, the source of throughput."""
+    """The timed steps, the source of throughput: no instrument in them, a sampler at most beside."""
 
     steps: int
     warmup_steps: int

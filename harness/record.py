@@ -84,7 +84,7 @@ class Steadiness(Frozen):
 
 
 class Window(Frozen):
-    """The timed steps, the source of throughput: no instrument in them, a sampler at most beside."""
+    """The timed steps, source of throughput: no instrument in them, at most a sampler beside."""
 
     steps: int
     warmup_steps: int

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis.table import seconds_text
+from harness.collectives.definitions import bus_factor
 from harness.collectives.record import CollectivesRecord, Row
 from harness.collectives.sizes import size_text
 
@@ -18,57 +19,67 @@ _GAP = "   "  # between the column groups of two libraries
 
 @dataclass(frozen=True)
 class Ring:
-    """The least that a ring all-reduce takes: 2(N−1)·α + 2(N−1)/N · bytes / B.
+    """A lower bound of a ring all-reduce: the larger of 2(N−1)·α and 2(N−1)/N · bytes / B.
 
-    N−1 steps of reduce-scatter and N−1 of all-gather, each of latency α and bytes / N over a link
-    of bandwidth B. (Patarasu and Yuan, Bandwidth optimal all-reduce algorithms, 2009.)
+    A ring takes N−1 steps of reduce-scatter and N−1 of all-gather, each of latency α and bytes / N
+    over a link of bandwidth B: 2(N−1)·α + 2(N−1)/N · bytes / B. (Patarasu and Yuan, Bandwidth
+    optimal all-reduce algorithms, 2009.) So it takes at least as long as either term.
+
+    α and B are the best that any library reached, each from a whole median: α is the least p50 by
+    2(N−1), B the greatest busbw. Both medians have latency and transfer in them. A sum of the two
+    terms would count these twice, and lie above the very medians that it is made from; the larger
+    of the two has no measured median below it, whatever the times are.
     """
 
     ranks: int
     alpha_s: float  # latency of one step
     bandwidth_bytes_per_s: float
-    small: Row  # the two medians that it runs through
-    large: Row
+    quickest: Row  # whose median gives α
+    widest: Row  # whose median gives B
 
     def seconds(self, count_bytes: float) -> float:
-        """Return the time of an all-reduce of ``count_bytes``."""
-        steps = 2 * (self.ranks - 1)
-        wire_s = steps / self.ranks * count_bytes / self.bandwidth_bytes_per_s
-        return steps * self.alpha_s + wire_s
+        """Return the least time of an all-reduce of ``count_bytes``."""
+        wire_s = bus_factor("all_reduce", self.ranks) * count_bytes / self.bandwidth_bytes_per_s
+        return max(2 * (self.ranks - 1) * self.alpha_s, wire_s)
+
+    @property
+    def corner_bytes(self) -> float:
+        """The size up to which latency is the larger term, and from which transfer is."""
+        return self.alpha_s * self.ranks * self.bandwidth_bytes_per_s
 
     @property
     def text(self) -> str:
         """Say how the line is made."""
         return (
-            f"ring: 2(N−1)·α + 2(N−1)/N·bytes/B with α = {seconds_text(self.alpha_s)}, "
-            f"B = {_rate(self.bandwidth_bytes_per_s)}, so that it meets the quickest p50 at "
-            f"{size_text(self.small.bytes)} ({self.small.library}) and at "
-            f"{size_text(self.large.bytes)} ({self.large.library})"
+            "ring's lower bound: the larger of 2(N−1)·α and 2(N−1)/N·bytes/B with "
+            f"α = {seconds_text(self.alpha_s)} ({_origin(self.quickest)}), "
+            f"B = {_rate(self.bandwidth_bytes_per_s)} ({_origin(self.widest)}); "
+            "no measured median is below it; α and B are the best any library reached"
         )
 
 
 def fit_ring(record: CollectivesRecord) -> Ring | None:
-    """Return the ring through the quickest medians at the smallest and the largest size.
+    """Return the lower bound from the all-reduces of all libraries and sizes.
 
-    Two numbers from two points: no measure of how well a ring describes what is between. None
-    where the sizes tell nothing of α and B: a single one, or times that α ≥ 0 and B > 0 cannot
-    give (the large one is not slower, or its bytes are slower than the small one's).
+    None where fewer than two sizes were measured: the two terms would be one and the same median.
     """
     rows = rows_of(record, "all_reduce")
-    if not rows:
+    if len({row.bytes for row in rows}) < 2:
         return None
-    small, large = (
-        min((row for row in rows if row.bytes == size), key=lambda row: row.latency_p50_s)
-        for size in (min(r.bytes for r in rows), max(r.bytes for r in rows))
+    quickest = min(rows, key=lambda row: row.latency_p50_s)
+    widest = max(rows, key=lambda row: row.bytes / row.latency_p50_s)
+    factor = bus_factor("all_reduce", record.world_size)
+    return Ring(
+        ranks=record.world_size,
+        alpha_s=quickest.latency_p50_s / (2 * (record.world_size - 1)),
+        bandwidth_bytes_per_s=factor * widest.bytes / widest.latency_p50_s,
+        quickest=quickest,
+        widest=widest,
     )
-    longer_s = large.latency_p50_s - small.latency_p50_s
-    if large.bytes == small.bytes or longer_s <= 0:
-        return None
-    steps = 2 * (record.world_size - 1)
-    share = steps / record.world_size
-    bandwidth = share * (large.bytes - small.bytes) / longer_s
-    alpha_s = (small.latency_p50_s - share * small.bytes / bandwidth) / steps
-    return Ring(record.world_size, alpha_s, bandwidth, small, large) if alpha_s >= 0 else None
+
+
+def _origin(row: Row) -> str:
+    return f"{row.library}, {size_text(row.bytes)}"
 
 
 def rows_of(record: CollectivesRecord, collective: str) -> list[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import mpi4py
@@ -15,19 +14,9 @@ from harness.collectives.record import LibraryFacts
 from harness.engines.api import World
 from harness.engines.evidence import mpi_evidence
 from harness.errors import LaunchError
+from harness.provenance import mpi
 from harness.record import BackendProof
 from harness.spec import Resolved
-
-
-def cuda_aware() -> bool:
-    """Say whether the MPI in this process takes device pointers, as it says itself.
-
-    ``MPIX_Query_cuda_support`` is Open MPI's, MPICH's and MVAPICH's name for the question; an MPI
-    that does not have it is taken for one that cannot.
-    """
-    path = mpi_evidence().get("libmpi")
-    query = getattr(ctypes.CDLL(path), "MPIX_Query_cuda_support", None) if path else None
-    return bool(query is not None and query() == 1)
 
 
 def unfit(size: int, device: Any, *, beside_horovod: bool) -> str | None:
@@ -36,8 +25,10 @@ def unfit(size: int, device: Any, *, beside_horovod: bool) -> str | None:
         return (
             f"its MPI sees {MPI.COMM_WORLD.size} rank(s) of {size}; srun needs --mpi=pmix or pmi2"
         )
-    if device.type == "cuda" and not cuda_aware():
-        return "its MPI is not CUDA-aware, and the buffers are on the GPU"
+    aware = mpi.collect().get("cuda_aware") if device.type == "cuda" else True
+    if not aware:
+        says = "does not say that it is" if aware is None else "is not"
+        return f"its MPI {says} CUDA-aware, and the buffers are on the GPU"
     if beside_horovod and MPI.Query_thread() != MPI.THREAD_MULTIPLE:
         return "its MPI does not allow Horovod's thread and this one at once"
     return None

@@ -53,8 +53,8 @@ def run(
     """Measure on all ranks and write on rank 0, below ``results``; None on the other ranks.
 
     ``tell`` is called on rank 0 with what begins. Raises AgreedError, on every rank alike, where a
-    result is wrong, the buffers do not fit, a backend is not the one that was asked for, or nothing
-    can be written.
+    checked result (see measuring.py) is wrong, the buffers do not fit, a backend is not the one
+    that was asked for, or nothing can be written.
     """
     started_at, at_start = utc_now(), provenance.at_start()
     team = join(config, resolved, request.libraries)

@@ -1,4 +1,7 @@
-"""The timed loop: libraries take turns, every iteration on fresh values, every result checked."""
+"""The timed loop: libraries take turns, every iteration on fresh values.
+
+Results are checked at every size in the first and in the last round, not in those between.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def measure(
     barrier: Callable[[], None],
     max_iterations: int = ITERATIONS,
 ) -> list[Times]:
-    """Return every library's times on all ranks; AgreedError where a result is wrong.
+    """Return every library's times on all ranks; AgreedError where a checked result is wrong.
+
+    Checked, on all ranks, are the results of the first round (of the warm-up) and of the last.
 
     The libraries take turns, and another one begins each round, so that a drift of the machine and
     what a neighbour leaves behind meet all of them alike. Before each collective the buffers are

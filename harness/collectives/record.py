@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from harness.config.models import Frozen, HorovodTuning
 from harness.errors import StoreError
 from harness.record import BackendProof, digest
+from harness.store.migrate import check_version
 
 SCHEMA_VERSION = 1
 
@@ -85,26 +86,34 @@ class CollectivesRecord(Frozen):
 
 
 def read_record(path: Path) -> CollectivesRecord:
-    """Return the record in ``path``; StoreError where it is broken, changed, or newer than this."""
+    """Return the record in ``path``.
+
+    Raises StoreError where it is broken or was changed, NewerSchemaError, which is one too, where
+    a newer hvdscale wrote it.
+    """
+    data = _plain(path)
     try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise StoreError(f"{path}: no JSON; measure again") from None
-    if not isinstance(data, dict) or data.get("kind") != "allreduce":
-        raise StoreError(f"{path}: not a record of hvdscale allreduce")
-    version = data.get("schema_version")
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: schema version {version} is newer than {SCHEMA_VERSION}, which this hvdscale "
-            "reads; update it"
-        )
+        # A newer schema may seal its records in another way, so its version is looked at first.
+        check_version(data.get("schema_version"), str(path), newest=SCHEMA_VERSION)
+    except ValueError as error:
+        raise StoreError(f"{path}: {error}; measure again") from None
     if data.get("sha256") != digest(data):
         raise StoreError(f"{path}: changed since it was written (wrong checksum); measure again")
     try:
-        return CollectivesRecord.model_validate_json(path.read_bytes())
+        return CollectivesRecord.model_validate_json(json.dumps(data))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise StoreError(f"{path}: {place}: {first['msg']}") from None
+
+
+def _plain(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise StoreError(f"{path}: no JSON; measure again") from None
+    if not isinstance(data, dict) or data.get("kind") != "allreduce":
+        raise StoreError(f"{path}: not a record of hvdscale allreduce")
+    return data

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 #: The only variables that enter a record; everything else in an environment may be a secret.
 ENVIRONMENT = re.compile(
     r"(NCCL|HOROVOD|UCX|OMP|MKL|OPENBLAS|CUDA)_[A-Z0-9_]+"
-    # What a user sets for Open MPI. Its mpirun sets others for its ranks: addresses, and a key.
-    r"|OMPI_MCA_(btl|pml|mtl|coll|opal|hwloc|rmaps)(_[A-Za-z0-9_]+)?"
+    # What a user sets for Open MPI. Its mpirun sets others for its ranks: addresses, and a key;
+    # those of release 4 also pmix, ess and orte, which start the ranks and move no data.
+    r"|OMPI_MCA_(accelerator|btl|coll|hwloc|mtl|op|opal|osc|pml|rmaps|smsc|topo)(_[A-Za-z0-9_]+)?"
     r"|GLOO_SOCKET_IFNAME"
     r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|NNODES|NTASKS)"
 )
@@ -20,7 +21,7 @@ _SECRET = re.compile(r"SECRET|TOKEN|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH|COOKIE"
 _SETTING = re.compile(
     r"(NCCL|UCX|OMP|MKL|OPENBLAS)_[A-Z0-9_]+"
     # mpirun sets those of hwloc and rmaps itself, from its placement options.
-    r"|OMPI_MCA_(btl|pml|mtl|coll|opal)(_[A-Za-z0-9_]+)?"
+    r"|OMPI_MCA_(accelerator|btl|coll|mtl|op|opal|osc|pml|smsc|topo)(_[A-Za-z0-9_]+)?"
     r"|CUDA_(LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|DEVICE_MAX_COPY_CONNECTIONS|MODULE_LOADING"
     r"|MODULE_DATA_LOADING|AUTO_BOOST|MPS_ACTIVE_THREAD_PERCENTAGE|SCALE_LAUNCH_QUEUES"
     r"|FORCE_PTX_JIT|DISABLE_PTX_JIT)"
@@ -29,6 +30,7 @@ _SETTING = re.compile(
 _NO_SETTING = re.compile(
     r"NCCL_(DEBUG(_\w+)?|COMM_ID|VERSION|TOPO_DUMP_FILE|GRAPH_DUMP_FILE)"
     r"|UCX_(LOG_\w+|VERSION)"
+    r"|OMPI_MCA_\w+_verbose"
     r"|(NCCL|UCX|OMP|MKL|OPENBLAS)_(\w+_)?(HOME|ROOT|DIR|PATH|INCLUDE|LIB|LIBRARY|PREFIX)"
     r"|(OMP|MKL|OPENBLAS)_NUM_THREADS|OMP_DISPLAY_\w+"
 )

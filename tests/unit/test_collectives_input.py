@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
+import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import harness.collectives
 from harness.cli import collectives as command
 from harness.collectives import joining, memory, network
 from harness.collectives.definitions import (
@@ -22,6 +27,7 @@ from harness.collectives.definitions import (
 )
 from harness.collectives.sizes import MAX_BYTES, parse_sizes, size_text
 from harness.errors import ConfigError, HarnessError, LaunchError, MissingDependencyError
+from harness.provenance import mpi
 
 K, M, G = 1 << 10, 1 << 20, 1 << 30
 
@@ -157,6 +163,42 @@ def test_a_library_that_a_launcher_does_not_start_is_left_out_with_the_reason() 
     assert "mpirun or srun" in absent[1].reason
     with pytest.raises(MissingDependencyError, match=r"measure with .mpi4py: this horo"):
         joining.choose(("mpi4py",), "horovodrun")
+
+
+@pytest.fixture
+def by_mpi4py(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import the module over an MPI of two ranks that is made up: the real one would start."""
+    world = SimpleNamespace(size=2)
+    made_up = SimpleNamespace(COMM_WORLD=world, THREAD_MULTIPLE=3, Query_thread=lambda: 3)
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=made_up))
+    # Set first, so that what the import leaves behind is taken away after the test.
+    name = "harness.collectives.by_mpi4py"
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(harness.collectives, "by_mpi4py", None, raising=False)
+    del sys.modules[name]
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize(
+    ("device", "told", "reason"),
+    [
+        ("cuda", {"cuda_aware": True}, None),
+        ("cuda", {"cuda_aware": False}, "its MPI is not CUDA-aware, and the buffers are on"),
+        ("cuda", {"library": "X"}, "its MPI does not say that it is CUDA-aware, and the buf"),
+        ("cpu", {"cuda_aware": False}, None),
+    ],
+)
+def test_mpi_gets_buffers_of_a_gpu_only_where_it_says_that_it_takes_them(
+    device: str,
+    told: dict[str, Any],
+    reason: str | None,
+    by_mpi4py: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mpi, "collect", lambda: told)
+    found = by_mpi4py.unfit(2, SimpleNamespace(type=device), beside_horovod=True)
+    assert (found or "").startswith(reason or "")
+    assert (found is None) == (reason is None)
 
 
 def ask(folder: Path, **changes: object) -> int:

@@ -226,7 +226,7 @@ def test_a_wrong_result_ends_all_ranks_and_names_library_and_size(collective: st
 
 
 def test_a_sum_that_goes_wrong_only_later_is_found_too() -> None:
-    """The last iteration is checked as well as the first."""
+    """The last round is checked as well as the first."""
 
     def program(comm: Comm) -> Any:
         left = [4]

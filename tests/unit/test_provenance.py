@@ -26,6 +26,12 @@ KEPT = {
     "UCX_TLS": "tcp",
     "OMPI_MCA_btl": "tcp,self",
     "OMPI_MCA_btl_tcp_if_include": "eth0",
+    "OMPI_MCA_accelerator": "null",
+    "OMPI_MCA_op": "^avx",
+    "OMPI_MCA_osc_rdma_priority": "10",
+    "OMPI_MCA_smsc": "cma",
+    "OMPI_MCA_smsc_base_verbose": "9",
+    "OMPI_MCA_topo": "basic",
     "GLOO_SOCKET_IFNAME": "lo",
     "SLURM_JOB_ID": "12",
     "SLURM_JOB_NODELIST": "n[1-2]",
@@ -51,11 +57,33 @@ PLANTED = {
     "SSH_AUTH_SOCK": "planted-16",
     "nccl_debug": "planted-17",
     "NCCL_DEBUG\nX": "planted-18",
+    # What mpirun gives its ranks, of Open MPI 4 (orte, ess, pmix, shmem) and 5.
+    "OMPI_MCA_orte_hnp_uri": "planted-19",
+    "OMPI_MCA_ess_base_jobid": "planted-20",
+    "OMPI_MCA_pmix": "planted-21",
+    "OMPI_MCA_shmem_RUNTIME_QUERY_hint": "planted-22",
+    "OMPI_MCA_PREFIXES": "planted-23",
+    "OMPI_MCA_initial_wdir": "planted-24",
+    "OMPI_MCA_operator": "planted-25",
 }
 
 
 def test_only_the_allow_list_enters() -> None:
     assert provenance.environment({**PLANTED, **KEPT, "HOME": "/home/x"}) == KEPT
+
+
+def test_settings_are_what_changes_a_measurement_and_is_in_no_config() -> None:
+    kept = {**KEPT, "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_coll": "^han"}
+    assert provenance.settings(kept) == {
+        "OMPI_MCA_accelerator": "null",
+        "OMPI_MCA_btl": "tcp,self",
+        "OMPI_MCA_coll": "^han",
+        "OMPI_MCA_op": "^avx",
+        "OMPI_MCA_osc_rdma_priority": "10",
+        "OMPI_MCA_smsc": "cma",
+        "OMPI_MCA_topo": "basic",
+        "UCX_TLS": "tcp",
+    }
 
 
 def test_no_secret_is_anywhere_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,14 +45,14 @@ def draw(record: CollectivesRecord, collective: str) -> Figure | None:
         "median over iterations of the slowest rank; faint: from the quickest to the 99th "
         f"percentile; busbw = bytes / median × {factor:.4g}",
         ring.text if ring else "",
-        "no ring's line: these sizes do not tell its latency and bandwidth apart"
+        "no ring's line: a single size does not tell its latency and bandwidth apart"
         if collective == "all_reduce" and ring is None
         else "",
     ]
     names = libraries_of(rows)
     handles = [Line2D([], [], label=library_text(record, n), **_look(n)) for n in names]
     if ring:
-        handles.append(Line2D([], [], label="ring", **_RING))
+        handles.append(Line2D([], [], label="ring's lower bound", **_RING))
     figure, (latency, bandwidth) = new_figure(
         2, f"{collective}: latency and bandwidth against size", notes, handles
     )
@@ -87,9 +87,10 @@ def _draw(latency: Axes, bandwidth: Axes, line: Sequence[Row], factor: float) ->
 def _draw_ring(
     latency: Axes, bandwidth: Axes, ring: Ring, sizes: Sequence[int], factor: float
 ) -> None:
-    count = 64
-    ratio = (sizes[-1] / sizes[0]) ** (1 / (count - 1))
-    points = [sizes[0] * ratio**i for i in range(count)]
+    # Straight on these axes but for its corner; a curve through other points would cut that off.
+    points = [float(sizes[0]), float(sizes[-1])]
+    if points[0] < ring.corner_bytes < points[1]:
+        points.insert(1, ring.corner_bytes)
     times_s = [ring.seconds(size) for size in points]
     latency.plot(points, times_s, zorder=3, **_RING)
     rates = [factor * size / time_s for size, time_s in zip(points, times_s, strict=True)]

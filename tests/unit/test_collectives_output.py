@@ -1,16 +1,14 @@
-"""The record of ``hvdscale allreduce``, its table, its ring and its figures."""
+"""The table of ``hvdscale allreduce``, its ring and its figures."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,24 +17,16 @@ from harness.analysis.collectives import csv_text, fit_ring, render
 from harness.analysis.plots.collectives import draw
 from harness.analysis.plots.style import figure_bytes, style
 from harness.cli import collectives as command
-from harness.collectives import writing
 from harness.collectives.measuring import Times, summarise
 from harness.collectives.record import (
-    SCHEMA_VERSION,
-    TIME_COLUMNS,
     Absent,
     CollectivesRecord,
     LibraryFacts,
     Row,
-    read_record,
 )
 from harness.collectives.sizes import MAX_BYTES
 from harness.collectives.writing import Written
-from harness.errors import StoreError
-from harness.record import BackendProof, digest
-from harness.store.migrate import NewerSchemaError
-from tests.pinning import GOLDEN, assert_pinned
-from tests.unit.test_record_schema import bare
+from harness.record import BackendProof
 from tests.unit.test_table import check_golden
 
 RANKS = 4
@@ -213,89 +203,6 @@ def test_one_size_draws_no_ring_and_a_barrier_nothing(record: CollectivesRecord)
         assert draw(record, "barrier") is None
     assert "lower bound" not in svg
     assert "does not tell its latency and bandwidth apart" in " ".join(svg.split())
-
-
-def test_what_is_written_reads_back(tmp_path: Path) -> None:
-    times = made_times()
-    first, second = (writing.write(tmp_path, times, fields(times)) for _ in range(2))
-    assert first.folder != second.folder
-    assert first.folder.parent == tmp_path / "allreduce"
-    assert read_record(first.folder / "record.json") == first.record
-    table = pq.read_table(first.folder / "times.parquet").to_pydict()
-    assert tuple(table) == TIME_COLUMNS
-    assert len(table["time_s"]) == len(times) * RANKS * 5
-    mine = [
-        time_s
-        for library, what, size, iteration, rank, time_s in zip(*table.values(), strict=True)
-        if (library, what, size, iteration, rank) == ("torch", "all_reduce", 65536, 2, 3)
-    ]
-    assert mine == [
-        next(t for t in times if t.library == "torch" and t.bytes == 65536).rank_s[3, 2]
-    ]
-
-
-def test_a_record_that_was_changed_is_newer_or_foreign_is_refused(tmp_path: Path) -> None:
-    times = made_times()
-    path = writing.write(tmp_path, times, fields(times)).folder / "record.json"
-    data = json.loads(path.read_text())
-    for changes, said in (
-        ({"world_size": 5}, "wrong checksum"),
-        ({"schema_version": 2}, "schema version 2, but this hvdscale reads up to 1; update"),
-        ({"schema_version": 0}, "schema_version 0 is not a version; measure again"),
-        ({"schema_version": True}, "schema_version True is not a version"),
-        ({"schema_version": "1"}, "schema_version '1' is not a version"),
-        ({"kind": "bench"}, "not a record of hvdscale allreduce"),
-    ):
-        path.write_text(json.dumps({**data, **changes}))
-        with pytest.raises(StoreError, match=said):
-            read_record(path)
-    unversioned = {key: value for key, value in data.items() if key != "schema_version"}
-    path.write_text(json.dumps(unversioned))
-    with pytest.raises(StoreError, match="schema_version None is not a version"):
-        read_record(path)
-    path.write_text(json.dumps(data | {"schema_version": 2}))
-    with pytest.raises(NewerSchemaError):
-        read_record(path)
-    path.write_text("{")
-    with pytest.raises(StoreError, match="no JSON"):
-        read_record(path)
-    lacking = {key: value for key, value in data.items() if key != "hosts"}
-    path.write_text(json.dumps({**lacking, "sha256": digest(lacking)}))
-    with pytest.raises(StoreError, match="hosts: Field required"):
-        read_record(path)
-    with pytest.raises(StoreError, match="cannot be read"):
-        read_record(tmp_path / "none.json")
-
-
-def test_the_golden_record_of_version_1_is_read() -> None:
-    path = GOLDEN / "records" / "collectives-v1.json"
-    golden = json.loads(path.read_text())
-    assert golden["schema_version"] == 1
-    read = read_record(path)
-    assert json.loads(read.model_dump_json()) == golden | {"schema_version": SCHEMA_VERSION}
-    assert read.tuning is not None
-    assert {one.name for one in read.libraries} == {"horovod", "torch", "mpi4py"}
-    assert fit_ring(read) is not None
-
-
-SCHEMA_RULE = (
-    f"Records of hvdscale allreduce of version {SCHEMA_VERSION} are not what was pinned. Any new, "
-    "changed or dropped field raises SCHEMA_VERSION in harness/collectives/record.py, with a step "
-    "that reads the version before and a golden record; then write the new version's file with "
-    "REGENERATE_GOLDEN=1. Files of older versions stay as they are."
-)
-
-
-def test_the_schema_of_this_version_is_what_was_pinned() -> None:
-    schema = CollectivesRecord.model_json_schema(mode="serialization")
-    data = {"record": bare(schema), "time_columns": TIME_COLUMNS}
-    assert_pinned(f"records/collectives-schema-v{SCHEMA_VERSION}.json", data, SCHEMA_RULE)
-
-
-def test_a_folder_that_cannot_be_made_is_known_before_time_is_spent(tmp_path: Path) -> None:
-    (tmp_path / "allreduce").write_text("a file")
-    with pytest.raises(StoreError, match="allreduce: cannot be made"):
-        writing.prepare(tmp_path)
 
 
 def report(record: CollectivesRecord, folder: Path, capsys: Any, as_json: bool) -> tuple[str, str]:

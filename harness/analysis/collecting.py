@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import io
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
 
 from harness.analysis.columns import COLUMNS
 from harness.analysis.frame import arrow_table, facts, to_pandas
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 TABLE = "table.parquet"
 CSV = "table.csv"
-#: Raised when a column is added or means something else: an older table is then made anew.
+#: Raised when a column means something else; that columns come or go is seen by itself.
 TABLE_VERSION = 2
 #: Status of a file that is no whole record; the runner moves it away and measures again.
 UNREADABLE = "unreadable"
@@ -105,7 +107,8 @@ def load_arrow(sweep_dir: Path | str) -> pa.Table:
     """Collect a sweep's records and return the table without pandas, which takes time to load."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(collect(sweep_dir))
+    # Not read_table, which loads the data sets of Arrow, and with them pandas.
+    return pq.ParquetFile(collect(sweep_dir)).read()
 
 
 def _sources(store: Store) -> list[Source]:
@@ -127,7 +130,7 @@ def _read(store: Store, source: Source) -> dict[str, Any]:
     match = _RECORD.fullmatch(source.file)
     assert match is not None  # _sources took no other
     run_id, attempt = match[1], match[2]
-    data = _sealed(store.runs / source.file)
+    data = _sealed(os.path.join(store.runs, source.file))
     if data is not None and data.get("run_id") == run_id:
         return facts(data)
     try:
@@ -145,15 +148,16 @@ def _read(store: Store, source: Source) -> dict[str, Any]:
     return facts(record.model_dump(mode="json"))
 
 
-def _sealed(path: Path) -> dict[str, Any] | None:
+def _sealed(path: str) -> dict[str, Any] | None:
     """Return the plain data of a record of this schema whose checksum fits, else None.
 
     What has the right checksum is what ``RunRecord.sealed`` wrote, so its fields need no second
     check; that is half of the time of reading. Everything else goes the store's careful way.
     """
     try:
-        text = path.read_bytes()
-        data = json.loads(text)
+        with open(path, "rb", buffering=0) as file:
+            text = file.readall()
+        data = from_json(text)
         if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
             return None
         return data if is_whole(text, data) else None
@@ -179,7 +183,8 @@ def _known(path: Path) -> set[Source]:
 
 
 def _version() -> bytes:
-    return f"table {TABLE_VERSION}, schema {SCHEMA_VERSION}".encode()
+    columns = hashlib.sha256(repr(sorted(COLUMNS.items())).encode()).hexdigest()[:16]
+    return f"table {TABLE_VERSION}, columns {columns}, schema {SCHEMA_VERSION}".encode()
 
 
 def _merged(fresh: pa.Table, path: Path, keep: set[str]) -> pa.Table:
@@ -187,7 +192,7 @@ def _merged(fresh: pa.Table, path: Path, keep: set[str]) -> pa.Table:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    present = pq.read_table(path)
+    present = pq.ParquetFile(path).read()
     old = present.filter(pc.is_in(present["file"], pa.array(sorted(keep))))
     return pa.concat_tables([old.cast(fresh.schema), fresh])
 

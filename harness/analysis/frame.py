@@ -11,6 +11,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_json
+
 from harness.analysis import columns
 from harness.analysis.unlike import shared_provenance
 from harness.config import RunConfig
@@ -84,8 +86,8 @@ def facts(record: Mapping[str, Any]) -> dict[str, Any]:
         "placement": "+".join(map(str, resolved["placement"])),
         "rank_batch": rank_batch,
         "global_batch": rank_batch * world_size,
-        "config": _identity(_json(config)),
-        "provenance": _json(
+        "config": _identity(to_json(config)),
+        "provenance": _encode(
             shared_provenance(record.get("provenance") or {}, resolved["launcher"])
         ),
     }
@@ -155,11 +157,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(found) else None
 
 
+# json.dumps makes a new encoder at every call; rows are made by the ten thousand.
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 @lru_cache(maxsize=16384)
-def _identity(config: str) -> str:
+def _identity(config: bytes) -> str:
     """Return a config's JSON without defaults. Repeats share a config, so it is made once each."""
-    return _json(canonical(RunConfig.model_validate_json(config)))
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _encode(canonical(RunConfig.model_validate_json(config)))

@@ -42,7 +42,7 @@ def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
     if fault:
         raise StoreError(f"{path}: {fault}")
     with named_errors(path, "read"):
-        return pq.read_table(pa.BufferReader(path.read_bytes()))
+        return pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
 
 
 def raw_fault(runs: Path, record: RunRecord) -> str | None:

@@ -36,15 +36,16 @@ NOT_IN_CONFIG = {
     "HOROVOD_TORUS_ALLREDUCE": 0.0,
 }
 #: The same, but without a value that means "off": to be there at all is what changes something.
+_TIMELINE = "HOROVOD_TIMELINE"
 NEVER_SET = (
     "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
     "HOROVOD_AUTOTUNE_LOG",
     "HOROVOD_THREAD_AFFINITY",
-    "HOROVOD_TIMELINE",
+    _TIMELINE,
 )
 #: All ranks of a launch that keeps a timeline must have it when Horovod is initialised; the engine
 #: starts and stops the timeline, and asks for cycle marks whatever HOROVOD_TIMELINE_MARK_CYCLES is.
-DYNAMIC_TIMELINE = {"HOROVOD_TIMELINE": "DYNAMIC"}
+DYNAMIC_TIMELINE = {_TIMELINE: "DYNAMIC"}
 
 
 def transport(backend: str | None, controller: str | None) -> dict[str, str]:
@@ -92,9 +93,10 @@ def check_environment(environ: Mapping[str, str]) -> None:
     if found:
         name = found[0]
         more = f" (and {', '.join(found[1:])})" if found[1:] else ""
+        instead = ", and set measure.instruments: [timeline]" if name == _TIMELINE else ""
         raise ConfigError(
             f"environment: {name}={environ[name]}{more} changes what is measured, and a config has "
-            "no key for it; unset it"
+            f"no key for it; unset it{instead}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean
 
 from harness.analysis.points import Point
 from harness.analysis.scaling import Curve
@@ -19,6 +20,9 @@ def curve_flags(curve: Curve) -> Iterator[str]:
     drifts = listed(curve, _drift)
     if drifts:
         yield f"the window drifts in {drifts}"
+    short = listed(curve, _too_short)
+    if short:
+        yield f"too few steps in the window to say whether it drifts, in {short}"
     outliers = listed(curve, _outliers)
     if outliers:
         yield f"outliers: {outliers}"
@@ -32,6 +36,13 @@ def _drift(point: Point) -> str | None:
     return f"{found.drifting} of {_launches(found.launches)} (by {change} at most)"
 
 
+def _too_short(point: Point) -> str | None:
+    found = point.steadiness
+    if found is None or not found.too_short:
+        return None
+    return f"{found.too_short} of {_launches(found.launches)}"
+
+
 def _outliers(point: Point) -> str | None:
     found = point.steadiness
     if found is None or not found.with_outliers:
@@ -41,12 +52,12 @@ def _outliers(point: Point) -> str | None:
     return f"{_steps(found.outliers)} in {launches} ({share} of the time)"
 
 
-def figure_flags(curves: Sequence[Curve]) -> list[str]:
+def figure_flags(curves: Sequence[Curve], instruments: Sequence[str]) -> list[str]:
     """Return the flags of the curves in a figure: costs by name, unsteady launches by their count.
 
-    At most a few lines; the table has all of them.
+    ``instruments`` are those that what is drawn depends on. At most a few lines; the table has all.
     """
-    costs = [text for curve in curves for text in _costs(curve, f", {curve.label}")]
+    costs = [text for curve in curves for text in _costs(curve, f", {curve.label}", instruments)]
     shown = costs if len(costs) <= _SHOWN else costs[: _SHOWN - 1]
     if len(costs) > len(shown):
         more = len(costs) - len(shown)
@@ -61,31 +72,35 @@ def figure_flags(curves: Sequence[Curve]) -> list[str]:
     return [*mixed, *shown, *(["; ".join(parts)] if parts else [])]
 
 
-def _costs(curve: Curve, label: str) -> Iterator[str]:
-    for name, consequence in CONSEQUENCE.items():
+def _costs(curve: Curve, label: str, instruments: Iterable[str] = CONSEQUENCE) -> Iterator[str]:
+    """Yield what instruments cost where a launch says more than ``COSTLY``, to either side.
+
+    A step that was as much faster with an instrument is as bad a witness as one that was slower.
+    """
+    for name in instruments:
         verb = "cost" if name == "phases" else "costs"
-        costly = _listed_costs(curve, name, lambda cost: cost > COSTLY)
-        if costly:
-            yield f"{name} {verb} {costly}{label}: {consequence}"
-        gained = _listed_costs(curve, name, lambda cost: cost < -COSTLY)
-        if gained:
-            yield f"{name} {verb} {gained}{label}: less than nothing, so this launch cannot tell"
+        sure: list[str] = []
+        unsure: list[str] = []
+        for point in curve.points:
+            costs, error = point.overheads.get(name, ()), point.overhead_errors.get(name)
+            if any(abs(cost) > COSTLY for cost in costs):
+                told = min(costs) > COSTLY and fmean(costs) > 2 * (error or 0.0)
+                (sure if told else unsure).append(f"{_cost(costs, error)} at {where(curve, point)}")
+        if sure:
+            yield f"{name} {verb} {', '.join(sure)}{label}: {CONSEQUENCE[name]}"
+        if unsure:
+            yield f"{name} {verb} {', '.join(unsure)}{label}: too unsteady to tell"
 
 
-def _listed_costs(curve: Curve, name: str, is_meant: Callable[[float], bool]) -> str:
-    """Return ``7.2 ±1.1 % at N=2, …`` of the points whose cost is meant."""
-    return ", ".join(
-        f"{_cost(point.overheads[name], point.overhead_errors.get(name))} at {where(curve, point)}"
-        for point in curve.points
-        if name in point.overheads and is_meant(point.overheads[name])
-    )
-
-
-def _cost(cost: float, error: float | None) -> str:
-    share = _share(cost).replace("-", "−")
-    if error is None:
-        return share
-    return f"{share.removesuffix(' %')} ±{_share(error)}"
+def _cost(costs: Sequence[float], error: float | None) -> str:
+    """Return a mean, with its standard error if it has one and the range over several launches."""
+    text = _share(fmean(costs))
+    if error is not None:
+        text = f"{text.removesuffix(' %')} ±{_share(error)}"
+    if len(costs) > 1:
+        least = _share(min(costs)).removesuffix(" %")
+        text += f" ({least} to {_share(max(costs))} in {_launches(len(costs))})"
+    return text
 
 
 def where(curve: Curve, point: Point) -> str:
@@ -108,7 +123,8 @@ def percent(change: float) -> str:
 
 def _share(part: float) -> str:
     percents = 100 * part
-    return f"{percents:.2g} %" if percents < 99 else f"{percents:,.0f} %"
+    text = f"{percents:.2g} %" if abs(percents) < 99 else f"{percents:,.0f} %"
+    return text.replace("-", "−")
 
 
 def _launches(count: int) -> str:

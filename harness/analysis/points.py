@@ -12,6 +12,7 @@ from harness.analysis.columns import OVERHEAD_ERRORS, OVERHEADS
 from harness.analysis.rows import (
     LAUNCH_COLUMNS,
     RATE,
+    TELEMETRY_COLUMNS,
     TIMELINE_COLUMNS,
     Row,
     block_of,
@@ -51,6 +52,7 @@ class Launch:
     update_s: float | None
     phase_sum_s: float | None
     allreduce_p50_s: float | None
+    ablation_difference_s: float | None
     interference_s: float | None
     skew_s: float | None
     clock_wait_s: float | None
@@ -61,6 +63,7 @@ class Steadiness:
     """How steady the windows of a point were, over the launches that were judged."""
 
     launches: int  # judged
+    too_short: int  # for a test of drift
     drifting: int
     largest_change: float | None  # of the drifting ones, relative, with its sign
     with_outliers: int
@@ -92,14 +95,16 @@ class Point:
     update_s: Interval | None
     phase_sum_s: Interval | None
     allreduce_p50_s: Interval | None
+    ablation_difference_s: Interval | None
     interference_s: Interval | None
     interference_error_s: float | None  # standard error, from the scatter of each launch's blocks
     skew_s: Interval | None
     clock_wait_s: Interval | None
     skew_unresolved: int  # launches whose skew is below the clocks' error
     steadiness: Steadiness | None
-    overheads: Mapping[str, float]  # of each instrument, mean over launches, relative
-    overhead_errors: Mapping[str, float]  # their standard errors, where launches can tell
+    overheads: Mapping[str, tuple[float, ...]]  # of each instrument, by launch, relative
+    overhead_errors: Mapping[str, float]  # standard errors of their means, where launches can tell
+    telemetry: Mapping[str, float]  # by TELEMETRY_COLUMNS, mean over launches
     timeline: Mapping[str, float] | None  # by TIMELINE_COLUMNS, mean over launches
     sequential: bool  # a launch is of a sweep with ci_target
 
@@ -110,13 +115,17 @@ class Point:
 
     @property
     def phases_minus_step(self) -> float | None:
-        """Return (sum of the phases − the window's step) / the latter, of launches that have both.
+        """Return mean sum of the phases / mean window's step − 1, over launches that have both.
 
         None where a phase could not be marked, or none was.
         """
-        pairs = [(one.phase_sum_s, one.step_s) for one in self.launches]
-        found = [total / step_s - 1.0 for total, step_s in pairs if total is not None]
-        return fmean(found) if found else None
+        pairs = [
+            (one.phase_sum_s, one.step_s) for one in self.launches if one.phase_sum_s is not None
+        ]
+        if not pairs:
+            return None
+        sums, steps = zip(*pairs, strict=True)
+        return fmean(sums) / fmean(steps) - 1.0
 
 
 def make_point(
@@ -162,6 +171,7 @@ def make_point(
         interference_error_s=_error_of_mean(rows, "interference_error_s"),
         overheads=_overheads([*rows, *timelines]),
         overhead_errors=_overhead_errors([*rows, *timelines]),
+        telemetry=_telemetry(rows),
         timeline=_timeline(timelines),
         sequential=sequential,
         **means,
@@ -198,6 +208,7 @@ def _steadiness(rows: Sequence[Row]) -> Steadiness | None:
     changes = [row["drift_change"] for row in judged if row["drifting"]]
     return Steadiness(
         launches=len(judged),
+        too_short=sum(row["drift_p_value"] is None for row in judged),
         drifting=len(changes),
         largest_change=max(changes, key=abs, default=None),
         with_outliers=sum(row["outliers"] > 0 for row in judged),
@@ -206,12 +217,21 @@ def _steadiness(rows: Sequence[Row]) -> Steadiness | None:
     )
 
 
-def _overheads(rows: Sequence[Row]) -> Mapping[str, float]:
+def _overheads(rows: Sequence[Row]) -> Mapping[str, tuple[float, ...]]:
     found = {}
     for column, name in OVERHEADS.items():
+        values = tuple(row[column] for row in rows if row[column] is not None)
+        if values:
+            found[name] = values
+    return MappingProxyType(found)
+
+
+def _telemetry(rows: Sequence[Row]) -> Mapping[str, float]:
+    found = {}
+    for column in TELEMETRY_COLUMNS:
         values = [row[column] for row in rows if row[column] is not None]
         if values:
-            found[name] = fmean(values)
+            found[column] = fmean(values)
     return MappingProxyType(found)
 
 

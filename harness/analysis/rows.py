@@ -28,11 +28,18 @@ LAUNCH_COLUMNS = (
     "update_s",
     "phase_sum_s",
     "allreduce_p50_s",
+    "ablation_difference_s",
     "interference_s",
     "skew_s",
     "clock_wait_s",
 )
-STEADINESS_COLUMNS = ("drift_change", "drifting", "outliers", "outlier_time_share")
+STEADINESS_COLUMNS = (
+    *("drift_change", "drift_p_value", "drifting", "outliers", "outlier_time_share"),
+)  # fmt: skip
+TELEMETRY_COLUMNS = (
+    *("rank_cpu_cores", "rank_rss_max_bytes", "gpu_utilisation", "gpu_sm_activity", "gpu_power_w"),
+    "energy_per_sample_j",
+)
 TIMELINE_COLUMNS = (
     "timeline_steps",
     "timeline_negotiation_s",
@@ -49,7 +56,7 @@ _USED = (
     *("world_size", "nodes", "placement", "batch_size", "global_batch_size", "rank_batch"),
     *("steps", "wall_s", "skew_resolved", "config", "provenance", RATE),
     *("interference_error_s", *OVERHEAD_ERRORS),
-    *(*LAUNCH_COLUMNS, *STEADINESS_COLUMNS, *TIMELINE_COLUMNS, *OVERHEADS),
+    *(*LAUNCH_COLUMNS, *STEADINESS_COLUMNS, *TIMELINE_COLUMNS, *TELEMETRY_COLUMNS, *OVERHEADS),
 )
 
 

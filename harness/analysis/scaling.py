@@ -109,6 +109,9 @@ def curves(
     made = []
     for (key, group), label in zip(groups.items(), labels, strict=True):
         made.append(_curve(key[0], label, group, bases, timelines, level, mixed))
+    if base and made and not any(curve.base for curve in made):
+        there = sorted({f"{row['engine']}@{row['world_size']}" for row in rows})
+        raise AnalysisError(f"no launch is the base {base}; there are: {', '.join(there)}")
     return tuple(sorted(made, key=_order))
 
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from harness.analysis.collecting import load_arrow
 from harness.analysis.facets import Facet, facets, is_base_point
-from harness.analysis.flags import curve_flags, listed, percent
+from harness.analysis.flags import curve_flags, listed, percent, where
 from harness.analysis.scaling import Curve, Failure, Point, curves, failures
 from harness.stats import Interval
 
-_HEAD = ("N", "placement", "samples/s", "S", "E", "exposed sync", "transfer", "wait", "all-reduce")
+_HEAD = (
+    *("N", "placement", "samples/s", "S", "E", "step", "exposed sync", "transfer", "wait"),
+    "isolated",
+)
 _INTERFERENCE = "interference"  # a column only where it was measured
 _NONE = "–"
 _CAUSE_CHARS = 160
 #: Beyond this half width the interval of a geometric mean is too lopsided for one "±".
 _LOPSIDED = 0.25
+#: An interval whose ends are so many times apart says only that blocks are too few.
+_BOUNDLESS = 100.0
+_WIDE = "[wide]"
 
 
 def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool = False) -> str:
     """Collect a sweep and return its table: every point, then every launch that failed.
 
     S and E with their intervals against the named base; exposed sync, transfer and wait a step;
-    all-reduce is the gradient's bytes reduced with nothing else running; interference is what
+    isolated is the gradient's bytes reduced with nothing else running; interference is what
     communication costs besides waiting for it. Below a curve: the phases' sum against the window's
     step, checks, and what makes a point less trustworthy. Errors as of ``curves``.
     """
@@ -49,6 +55,8 @@ def _facet(facet: Facet) -> Iterator[str]:
     ]
     every = [head, *(row for grid in grids for row in grid)]
     widths = [max(len(row[i]) for row in every) for i in range(len(head))]
+    if any(_WIDE in cell for row in every for cell in row):
+        yield f"{_WIDE}: ends more than {_BOUNDLESS:.0f} times apart; blocks are too few"
     yield "  " + _line(head, widths)
     for curve, grid in zip(facet.curves, grids, strict=True):
         yield _heading(curve)
@@ -79,6 +87,7 @@ def _cells(curve: Curve, point: Point) -> tuple[str, ...]:
         _rate(point.throughput_samples_per_s),
         "1 (base)" if base else _ratio(point.speedup),
         "1 (base)" if base else _ratio(point.efficiency),
+        _time(point.step_s),
         _time(point.exposed_sync_s),
         _time(point.transfer_s),
         _time(point.wait_s),
@@ -90,22 +99,64 @@ def _cells(curve: Curve, point: Point) -> tuple[str, ...]:
 def _remarks(curve: Curve) -> Iterator[str]:
     """Yield what stands below a curve besides its flags, each where something was measured."""
     texts = {
-        "phases sum to / the window's step: {}": _phase_sum,
+        "without its all-reduce a step is {}": _ablation,
         f"signed-rank check of {'S' if curve.base else 'samples/s'}: {{}}": _check,
         "arrivals on one clock: {}": _clocks,
         "timeline, a step: {}": _timeline,
+        "telemetry: {}": _telemetry,
     }
+    for point in curve.points:
+        phases = _phase_sum(point)
+        if phases:
+            yield f"phases at {where(curve, point)}: {phases}"
     for text, text_of in texts.items():
         found = listed(curve, partial(text_of, curve))
         if found:
             yield text.format(found)
 
 
-def _phase_sum(_: Curve, point: Point) -> str | None:
+_PHASE_WORDS = {
+    "data": "data_s",
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "exposed sync": "exposed_sync_s",
+    "update": "update_s",
+}
+
+
+def _phase_sum(point: Point) -> str | None:
     if point.phase_sum_s is None or point.phases_minus_step is None:
         return None
+    parts = [
+        f"{word} {seconds_text(found.estimate)}"
+        for word, name in _PHASE_WORDS.items()
+        if (found := getattr(point, name)) is not None
+    ]
     total, step = seconds_text(point.phase_sum_s.estimate), seconds_text(point.step_s.estimate)
-    return f"{total} / {step} ({percent(point.phases_minus_step)})"
+    difference = percent(point.phases_minus_step)
+    return f"{' + '.join(parts)} = {total}, the window's step {step} ({difference})"
+
+
+def _ablation(_: Curve, point: Point) -> str | None:
+    found = point.ablation_difference_s
+    if found is None:
+        return None
+    longer = "shorter" if found.estimate >= 0 else "longer"
+    return f"{_time(found).removeprefix('-')} {longer}"
+
+
+def _telemetry(_: Curve, point: Point) -> str | None:
+    found = point.telemetry
+    words = {
+        "rank_cpu_cores": "{:.2f} cores a rank",
+        "rank_rss_max_bytes": "{:.3g} bytes resident",
+        "gpu_utilisation": "GPU {:.0%} busy",
+        "gpu_sm_activity": "SM activity {:.1%}",
+        "gpu_power_w": "{:.0f} W",
+        "energy_per_sample_j": "{:.3g} J a sample",
+    }
+    parts = [text.format(found[name]) for name, text in words.items() if name in found]
+    return ", ".join(parts).replace("%", " %") or None
 
 
 def _check(curve: Curve, point: Point) -> str | None:
@@ -161,7 +212,7 @@ def _rate(interval: Interval) -> str:
     if half is None or interval.low is None or interval.high is None:
         return f"{interval.estimate:,.0f}"
     if half > _LOPSIDED:
-        return f"{interval.estimate:,.0f} [{interval.low:,.0f}, {interval.high:,.0f}]"
+        return f"{interval.estimate:,.0f} {_ends(interval, '{:,.0f}'.format)}"
     return f"{interval.estimate:,.0f} ±{100 * half:.1f} %"
 
 
@@ -170,31 +221,53 @@ def _ratio(interval: Interval | None) -> str:
         return _NONE
     if interval.low is None or interval.high is None:
         return _digits(interval.estimate)
-    return f"{_digits(interval.estimate)} [{_digits(interval.low)}, {_digits(interval.high)}]"
+    return f"{_digits(interval.estimate)} {_ends(interval, _digits)}"
 
 
-def _digits(value: float) -> str:
+def _ends(interval: Interval, text_of: Callable[[float], str]) -> str:
+    """Return ``[low, high]`` of a geometric mean, or that it bounds nothing."""
+    assert interval.low is not None
+    assert interval.high is not None
+    if not interval.low * _BOUNDLESS > interval.high:
+        return _WIDE
+    return f"[{text_of(interval.low)}, {text_of(interval.high)}]"
+
+
+def _digits(value: float, digits: int = 3) -> str:
     """Three digits, zeros included, so that a column of them says how much is known."""
-    return f"{value:#.3g}".removesuffix(".")
+    return f"{value:#.{digits}g}".removesuffix(".")
 
 
 def _time(interval: Interval | None) -> str:
-    return _NONE if interval is None else seconds_text(interval.estimate)
+    if interval is None:
+        return _NONE
+    if interval.low is None or interval.high is None:
+        return seconds_text(interval.estimate)
+    half_s = (interval.high - interval.low) / 2
+    # Equal values leave a rounding error of their mean.
+    half_s = half_s if half_s > 1e-9 * abs(interval.estimate) else 0.0
+    return f"{seconds_text(interval.estimate)} ±{seconds_text(half_s, digits=2)}"
 
 
 def _with_error(interval: Interval | None, error_s: float | None) -> str:
-    if interval is None or error_s is None:
+    """Return a time with its interval over launches, or the standard error of a single one."""
+    if interval is None or interval.has_interval or error_s is None:
         return _time(interval)
-    return f"{_time(interval)} ±{seconds_text(error_s)}"
+    return f"{seconds_text(interval.estimate)} ±{seconds_text(error_s, digits=2)}"
 
 
-def seconds_text(seconds: float) -> str:
+def seconds_text(seconds: float, digits: int = 3) -> str:
     """Return a time with three digits and the unit that fits, e.g. ``518 µs``."""
+    if seconds == 0.0:
+        return "0 s"
+    rounded_up = 1 - 0.5 * 10.0**-digits  # 999.6 µs would print as 1e+03 µs
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        # 999.6 µs would print as 1e+03 µs.
-        if abs(seconds) < limit * 0.9995:
-            return f"{_digits(seconds * factor)} {unit}"
-    return f"{_digits(seconds)} s" if abs(seconds) < 999.5 else f"{seconds:,.0f} s"
+        if abs(seconds) < limit * rounded_up:
+            value = seconds * factor
+            # 120 µs of two digits would print as 1.2e+02 µs.
+            text = _digits(value, digits) if abs(value) < 10**digits else f"{value:,.0f}"
+            return f"{text} {unit}"
+    return f"{_digits(seconds, digits)} s" if abs(seconds) < 99.5 else f"{seconds:,.0f} s"
 
 
 def _failed(found: Sequence[Failure]) -> Iterator[str]:

@@ -55,9 +55,12 @@ def test_a_missing_base_is_said_where_the_speedup_would_be(tmp_path: Path) -> No
     records = factories.records((1, 2), ("mpi",), (75,), blocks=2, base=None, noise=0.0)
     text = render_table(factories.write_results(tmp_path / "s", records))
     assert "no speedup: no launch is its base none@1" in text
-    cells = re.split(r"  +", text.splitlines()[-2].strip())
+    (row,) = [line for line in text.splitlines() if line.startswith("  2 ")]
+    cells = re.split(r"  +", row.strip())
     assert cells[3:5] == ["–", "–"]
-    assert cells[5:] == ["300 µs", "210 µs", "90.0 µs", "180 µs"]
+    still = " ±0 s"  # two blocks without noise
+    times = ("1.02 ms", "300 µs", "210 µs", "90.0 µs", "180 µs")
+    assert cells[5:] == [time + still for time in times]
 
 
 def _below(text: str, label: str) -> list[str]:
@@ -85,7 +88,8 @@ def test_the_phases_sum_stands_against_the_windows_step(tmp_path: Path) -> None:
     text = render_table(factories.write_results(tmp_path / "s", _two(2)))
     # A step of 715 µs + 300 µs of sync; 2 % of the former are in no phase.
     assert _below(text, "mpi") == [
-        "phases sum to / the window's step: 996 µs / 1.01 ms (−1.4 %) at N=2"
+        "phases at N=2: data 35.6 µs + forward 213 µs + backward 391 µs + exposed sync 299 µs + "
+        "update 56.9 µs = 996 µs, the window's step 1.01 ms (−1.4 %)"
     ]  # fmt: skip
 
 
@@ -93,10 +97,34 @@ def test_interference_is_a_column_only_where_it_was_measured(tmp_path: Path) -> 
     assert "interference" not in render_table(factories.write_results(tmp_path / "a", _two(2)))
     records = _two(2, ablation=factories.ablation(380e-6, 300e-6))
     lines = render_table(factories.write_results(tmp_path / "b", records)).splitlines()
-    assert lines[2].split()[-2:] == ["all-reduce", "interference"]
-    # Each launch's standard error is 100 µs; of two launches' mean it is 100/√2.
-    cells = [line.split("  ")[-1].strip() for line in lines if "±" in line]
-    assert cells == ["–", "80.0 µs ±70.7 µs"]
+    assert lines[2].split()[-2:] == ["isolated", "interference"]
+    cells = [line.split("  ")[-1].strip() for line in lines if line.startswith("  2 ")]
+    assert cells == ["80.0 µs ±0 s"]  # two launches that say the same
+    assert "without its all-reduce a step is 380 µs ±0 s shorter at N=2" in _below(
+        "\n".join(lines), "mpi"
+    )
+
+
+def test_the_interference_of_one_launch_has_its_own_standard_error(tmp_path: Path) -> None:
+    records = _two(1, ablation=factories.ablation(380e-6, 300e-6))
+    lines = render_table(factories.write_results(tmp_path / "s", records)).splitlines()
+    (row,) = [line for line in lines if line.startswith("  2 ")]
+    assert row.endswith("80.0 µs ±100 µs")
+
+
+def test_an_interval_that_bounds_nothing_is_called_wide(tmp_path: Path) -> None:
+    made = config("horovod", 2, backend="mpi")
+    records = [
+        record(config("none"), 0, throughput=100.0, is_base=True),
+        record(config("none"), 1, throughput=100.0, is_base=True),
+        record(made, 0, throughput=100.0),
+        record(made, 1, throughput=300.0),
+    ]
+    text = render_table(factories.write_results(tmp_path / "s", records))
+    (row,) = [line for line in text.splitlines() if line.startswith("  2 ")]
+    assert "173 [wide]" in row
+    assert "1.73 [wide]" in row
+    assert "[wide]: ends more than 100 times apart; blocks are too few" in text
 
 
 def test_a_signed_rank_check_is_there_from_six_blocks(tmp_path: Path) -> None:
@@ -109,12 +137,13 @@ def test_a_signed_rank_check_is_there_from_six_blocks(tmp_path: Path) -> None:
 
 def test_costly_instruments_are_named_below_their_curve(tmp_path: Path) -> None:
     records = _two(1, overheads={"phases": 0.09, "ablation": 0.04, "telemetry": 0.06})
-    records += _two(2, overheads={"phases": 0.05, "ablation": 0.03, "telemetry": 0.03})[2:]
+    records += _two(2, overheads={"phases": 0.07, "ablation": 0.03, "telemetry": -0.02})[2:]
     made = config("horovod", 2, backend="mpi")
     records.append(factories.timeline(made, overhead=0.31))
     found = _below(render_table(factories.write_results(tmp_path / "s", records)), "mpi")
     assert found[2:] == [
-        "phases cost 7 % at N=2: its phases are not the window's",
+        "phases cost 8 % (7 to 9 % in 2 launches) at N=2: its phases are not the window's",
+        "telemetry costs 2 % (−2 to 6 % in 2 launches) at N=2: too unsteady to tell",
         "timeline costs 31 % at N=2: its steps are not the window's",
     ]
     assert found[1] == (
@@ -131,8 +160,8 @@ def test_a_cost_has_its_error_and_one_below_nothing_is_no_gain(tmp_path: Path) -
     )
     found = _below(render_table(factories.write_results(tmp_path / "s", records)), "mpi")
     assert found[1:] == [
-        "ablation costs −20 ±10 % at N=2: less than nothing, so this launch cannot tell",
-        "telemetry costs 15 ±12 % at N=2: the window itself had it beside it",
+        "ablation costs −20 ±10 % at N=2: too unsteady to tell",
+        "telemetry costs 15 ±12 % at N=2: too unsteady to tell",
     ]
 
 
@@ -158,8 +187,8 @@ def test_arrivals_on_one_clock_stand_beside_the_wait(tmp_path: Path) -> None:
         render_table(factories.write_results(tmp_path / "s", _two(2, clocks=clocks))), "mpi"
     )
     assert found[1] == (
-        "arrivals on one clock: skew 90.0 µs, wait 45.0 µs, below the clocks' error in 2 of 2 "
-        "launches at N=2"
+        "arrivals on one clock: skew 90.0 µs ±0 s, wait 45.0 µs ±0 s, below the clocks' error in 2 "
+        "of 2 launches at N=2"
     )
 
 
@@ -173,9 +202,9 @@ def test_a_sequential_interval_is_called_one(tmp_path: Path) -> None:
 
 def test_placements_of_one_count_are_told_apart_below_the_curve(tmp_path: Path) -> None:
     records = [record(config("horovod", p, backend="mpi")) for p in ("1x4", "2x2")]
-    (line,) = _below(render_table(factories.write_results(tmp_path / "s", records)), "mpi")
-    assert "at N=4 (4), " in line
-    assert line.endswith("at N=4 (2+2)")
+    lines = _below(render_table(factories.write_results(tmp_path / "s", records)), "mpi")
+    said = [line.partition(":")[0] for line in lines]
+    assert said == ["phases at N=4 (4)", "phases at N=4 (2+2)"]
 
 
 def test_launches_without_a_base_are_counted(tmp_path: Path) -> None:
@@ -219,7 +248,7 @@ def test_unlike_machines_are_refused_unless_wanted(tmp_path: Path) -> None:
     [
         (518.2e-6, "518 µs"), (999.6e-6, "1.00 ms"), (1.25e-3, "1.25 ms"), (0.9996, "1.00 s"),
         (87.94e-6, "87.9 µs"), (0.5, "500 ms"), (12.345, "12.3 s"), (4321.0, "4,321 s"),
-        (0.0, "0.00 µs"),
+        (0.0, "0 s"),
     ],
 )  # fmt: skip
 def test_times_have_the_unit_that_fits(seconds: float, text: str) -> None:

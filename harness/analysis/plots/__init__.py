@@ -28,6 +28,8 @@ PLOTS: dict[str, str] = {
     "phases": "harness.analysis.plots.phases:phases",
     "epoch_time": "harness.analysis.plots.epoch:epoch_time",
 }
+#: What is drawn of marked steps; all else is of the window, which only a sampler may slow down.
+_SHOWS = {"exposed_sync": ("phases", "telemetry"), "phases": ("phases", "telemetry")}
 FORMATS = ("png", "svg", "pdf")
 
 Draw = Callable[[Facet, Sequence[str]], "Plot | None"]
@@ -72,8 +74,8 @@ def _draw_all(
 
     written: list[Path] = []
     for facet, suffix in zip(found, _suffixes(found), strict=True):
-        said = [*notes, *figure_flags(facet.curves)]
         for name, target in PLOTS.items():
+            said = [*notes, *figure_flags(facet.curves, _SHOWS.get(name, ("telemetry",)))]
             with style():
                 plot = _function(target)(facet, said)
                 if plot is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from matplotlib.patches import Patch
@@ -162,7 +163,8 @@ def _points(curves: Sequence[Curve], facet: Facet) -> list[Row]:
             row |= columns("phase_sum", "s", point.phase_sum_s)
             row |= columns("window_step", "s", point.step_s)
             row["phase_sum_minus_step_relative"] = point.phases_minus_step
-            row["phase_overhead"] = point.overheads.get("phases")
+            costs = point.overheads.get("phases")
+            row["phase_overhead"] = fmean(costs) if costs else None
             found.append(row | support(point.phase_sum_s or point.step_s))
     return found
 

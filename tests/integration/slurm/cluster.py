@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "salloc", "squeue", "sinfo")
-START_S = 30.0
+START_S = 120.0  # beside another worker on two cores
 STOP_S = 10.0
 _SBIN = ("/usr/sbin", "/usr/local/sbin")  # where the daemons are; not on every user's PATH
 

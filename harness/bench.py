@@ -136,11 +136,11 @@ def measure(
     allreduce.check_sum(engine, world)
     proofs = engine.gather(engine.proof())
     gate.check_backend(proofs, resolved)
-    workload = _prepare(config, data_dir, engine, world)
+    workload = prepare(config, data_dir, engine, world)
     parts = workload.parts(config.workload.framework, config.seed)
     rate = learning_rate(config.learning_rate, workload.info, config.global_batch)
     step = engine.build(parts, rate)
-    job = instruments.Job(config, engine, world, step, _feed(config, workload, engine, world))
+    job = instruments.Job(config, engine, world, step, make_feed(config, workload, engine, world))
     facts = _workload_facts(workload, parts, rate)
     if is_timeline(config):
         return _timeline(job, timeline_file, proofs, start, facts)
@@ -224,7 +224,8 @@ def learning_rate(wanted: LearningRate, info: WorkloadInfo, global_batch: int) -
     return base * {"none": 1.0, "sqrt": sqrt(ratio), "linear": ratio}[wanted.rule]
 
 
-def _prepare(config: RunConfig, data_dir: Path, engine: Engine, world: World) -> Workload:
+def prepare(config: RunConfig, data_dir: Path, engine: Engine, world: World) -> Workload:
+    """Return the workload with its data there, on all ranks."""
     workload = registry.create(config.workload.name, config.workload.options, data_dir)
     # One rank a node makes the data; the others wait here, not at a lock in a file system.
     if world.local_rank == 0:
@@ -239,7 +240,8 @@ def _say(text: str) -> None:
     print(f"hvdscale: {text}", file=sys.stderr, flush=True)
 
 
-def _feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -> Feed:
+def make_feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -> Feed:
+    """Return what gives this rank its batches."""
     from harness.feed.shard import Shard
 
     samples = workload.train()

@@ -35,8 +35,8 @@ NOT_IN_CONFIG = {
     "HOROVOD_TIMELINE_MARK_CYCLES": 0.0,
     "HOROVOD_TORUS_ALLREDUCE": 0.0,
 }
-#: The same, but without a value that means "off": to be there at all is what changes something.
 _TIMELINE = "HOROVOD_TIMELINE"
+#: The same, but without a value that means "off": to be there at all is what changes something.
 NEVER_SET = (
     "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
     "HOROVOD_AUTOTUNE_LOG",

@@ -18,10 +18,10 @@ def main() -> None:
     spec = RunSpec.read(Path(sys.argv[1]))
     engine = create(spec.config, spec.resolved)
     world = engine.start()
-    workload = bench._prepare(spec.config, spec.data_dir, engine, world)
+    workload = bench.prepare(spec.config, spec.data_dir, engine, world)
     parts = workload.parts("torch", spec.config.seed)
     step = engine.build(parts, 1e-3)
-    feed = bench._feed(spec.config, workload, engine, world)
+    feed = bench.make_feed(spec.config, workload, engine, world)
     next_batch = feed.next
     answer = {
         "world": [world.rank, world.size],

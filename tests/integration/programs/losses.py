@@ -17,11 +17,11 @@ def main() -> None:
     steps, broken = int(sys.argv[2]), sys.argv[3:] == ["broken"]
     engine = create(spec.config, spec.resolved)
     world = engine.start()
-    workload = bench._prepare(spec.config, spec.data_dir, engine, world)
+    workload = bench.prepare(spec.config, spec.data_dir, engine, world)
     parts = workload.parts("torch", spec.config.seed)
     step = engine.build(parts, parts_rate(spec, workload))
     seen = World(0, world.size, 0, world.local_size) if broken else world
-    next_batch = bench._feed(spec.config, workload, engine, seen)
+    next_batch = bench.make_feed(spec.config, workload, engine, seen).next
     losses = step.losses([step.run(next_batch()) for _ in range(steps)])
     answer = {"losses": losses.tolist(), "checksum": step.checksum(), "rank": world.rank}
     Path(spec.log_dir, f"rank-{world.rank}.json").write_text(json.dumps(answer))

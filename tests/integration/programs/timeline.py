@@ -44,7 +44,7 @@ def main() -> None:
     }
     ranks = engine.gather(mine)
     if world.rank == 0:
-        found, overhead = timeline.summarise(ranks, file, steps)
+        found, overhead, _ = timeline.summarise(ranks, file, steps)
         step_s = max(rank.timeline_s for rank in ranks)
         answer |= {"timeline": found.model_dump(), "overhead": overhead, "step_s": step_s}
     Path(spec.log_dir, f"rank-{world.rank}.json").write_text(json.dumps(answer))

@@ -186,3 +186,21 @@ def test_tasks_of_a_step_know_their_place(cluster: Cluster, plugin: str) -> None
         "('srun', 1, 3, 1, 2)",
         "('srun', 2, 3, 0, 1)",
     ], done.stderr
+
+
+def test_collectives_are_compared_under_srun(
+    cluster: Cluster, tmp_path: Path, mpi_problem: str
+) -> None:
+    if mpi_problem:
+        pytest.skip(mpi_problem)
+    done = cluster.client(
+        *("srun", "--mpi=pmix", "--nodes=1", "--ntasks=2", "--time=3", f"--chdir={ROOT}"),
+        *(PYTHON, "-m", "harness", "allreduce", "--sizes", "4K,64K", "--iterations", "3"),
+        *("--results", str(tmp_path)),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "horovod, mpi" in done.stdout
+    (run,) = (tmp_path / "allreduce").iterdir()
+    record = json.loads((run / "record.json").read_text())
+    assert record["launcher"] == "srun"
+    assert {row["library"] for row in record["rows"]} == {"horovod", "torch", "mpi4py"}

@@ -171,8 +171,8 @@ def make_point(
         interference_error_s=_error_of_mean(rows, "interference_error_s"),
         overheads=_overheads([*rows, *timelines]),
         overhead_errors=_overhead_errors([*rows, *timelines]),
-        telemetry=_telemetry(rows),
-        timeline=_timeline(timelines),
+        telemetry=_means(rows, TELEMETRY_COLUMNS),
+        timeline=_means(timelines, TIMELINE_COLUMNS) or None,
         sequential=sequential,
         **means,
     )
@@ -226,9 +226,10 @@ def _overheads(rows: Sequence[Row]) -> Mapping[str, tuple[float, ...]]:
     return MappingProxyType(found)
 
 
-def _telemetry(rows: Sequence[Row]) -> Mapping[str, float]:
+def _means(rows: Sequence[Row], columns: Sequence[str]) -> Mapping[str, float]:
+    """Return the mean over launches of each column that any of them has."""
     found = {}
-    for column in TELEMETRY_COLUMNS:
+    for column in columns:
         values = [row[column] for row in rows if row[column] is not None]
         if values:
             found[column] = fmean(values)
@@ -244,12 +245,3 @@ def _error_of_mean(rows: Sequence[Row], column: str) -> float | None:
     """Return the standard error of a mean over launches from those of each; None without any."""
     errors = [row[column] for row in rows if row[column] is not None]
     return hypot(*errors) / len(errors) if errors else None
-
-
-def _timeline(rows: Sequence[Row]) -> Mapping[str, float] | None:
-    found = {}
-    for column in TIMELINE_COLUMNS:
-        values = [row[column] for row in rows if row[column] is not None]
-        if values:
-            found[column] = fmean(values)
-    return MappingProxyType(found) if found else None

@@ -24,12 +24,14 @@ class Control(Protocol):
 
 
 class Library(ABC):
-    """One way to move the bytes. A file beside this one each."""
+    """One way to move the bytes. A file beside this one each.
+
+    It has a method for each collective that it does not lack: ``_all_reduce(buffers)`` and so on.
+    """
 
     name: str
     #: Why a collective is not here, by its name.
     lacks: Mapping[str, str]
-    _operations: Mapping[str, Operation]
 
     def run(self, buffers: Buffers) -> Any:
         """Do the collective of ``buffers``; return the tensor that holds the result.
@@ -38,7 +40,11 @@ class Library(ABC):
         the work that was queued. In place, or into ``receive``, or, where the library's own
         interface makes the result (Horovod), into memory of its own.
         """
-        return self._operations[buffers.collective](buffers)
+        operation: Operation = getattr(self, f"_{buffers.collective}")
+        return operation(buffers)
+
+    def _barrier(self, _: Buffers) -> None:
+        self.barrier()
 
     @abstractmethod
     def barrier(self) -> None:

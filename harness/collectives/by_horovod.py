@@ -27,14 +27,6 @@ class HorovodLibrary(Library):
 
     def __init__(self, engine: Engine, device: torch.device) -> None:
         self._engine, self._device = engine, device
-        self._operations = {
-            "all_reduce": self._all_reduce,
-            "broadcast": self._broadcast,
-            "all_gather": self._all_gather,
-            "reduce_scatter": self._reduce_scatter,
-            "all_to_all": self._all_to_all,
-            "barrier": lambda _: hvd.barrier(),
-        }
 
     @override
     def barrier(self) -> None:

@@ -79,15 +79,6 @@ class MpiLibrary(Library):
         self._comm = MPI.COMM_WORLD.Dup()
         self._cuda = device.type == "cuda"
         self._device = device
-        self._operations = {
-            "all_reduce": self._all_reduce,
-            "broadcast": self._broadcast,
-            "all_gather": self._all_gather,
-            "reduce_scatter": self._reduce_scatter,
-            "all_to_all": self._all_to_all,
-            "send_recv": self._send_recv,
-            "barrier": lambda _: self.barrier(),
-        }
 
     @override
     def barrier(self) -> None:

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from harness.collectives import network
 from harness.collectives.api import Control, Library
+from harness.collectives.definitions import COLLECTIVES
 from harness.collectives.patterns import Buffers
 from harness.collectives.record import LibraryFacts
 from harness.config.models import RunConfig
@@ -67,18 +68,9 @@ class TorchLibrary(Library):
         )
         self._world, self._device = world, device
         gloo_on_cuda = device.type == "cuda" and self._resolved.backend == "gloo"
-        self._operations = {
-            "all_reduce": self._all_reduce,
-            "broadcast": self._broadcast,
-            "all_gather": self._all_gather,
-            "reduce_scatter": self._reduce_scatter,
-            "all_to_all": self._all_to_all,
-            "send_recv": self._send_recv,
-            "barrier": lambda _: self.barrier(),
-        }
         self.lacks = {
             name: "torch's Gloo does not do it on CUDA tensors"
-            for name in self._operations
+            for name in COLLECTIVES
             if gloo_on_cuda and name not in _GLOO_ON_CUDA
         }
 

@@ -24,8 +24,8 @@ from tests.integration.ranks import PROGRAMS, ROOT, machine, point, spec_of
 
 pytestmark = pytest.mark.alone
 
-DELAY_S = 0.020  # as programs/planted.py has it
-ELSEWHERE_S = 0.002
+DELAY_S = 0.060  # as programs/planted.py has it
+ELSEWHERE_S = 0.1 * DELAY_S
 #: So slow that Horovod's negotiation, some 5 ms of queueing behind gradients, is little beside it.
 RATE_BITS_PER_S = 25_000_000
 GRADIENT_BYTES = 613_764
@@ -111,7 +111,7 @@ def late(
 
 
 def test_a_late_rank_is_wait_of_the_other_and_nothing_else(late: list[dict[str, Any]]) -> None:
-    """Rank 1 sleeps 20 ms before its first gradient: rank 0 waits so long, and loses no other."""
+    """Rank 1 sleeps before its first gradient: rank 0 waits so long, and loses no other."""
     plain, planted = medians(late, "plain"), medians(late, "planted")
     assert planted["wait_s"][0] == pytest.approx(DELAY_S, rel=0.10)
     assert planted["wait_s"][1] < ELSEWHERE_S

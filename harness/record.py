@@ -15,7 +15,7 @@ from pydantic import Field
 from harness.config.models import Frozen, RunConfig
 from harness.spec import BlockRef, Resolved
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _SHA256_CHARS = 64
 
@@ -197,6 +197,65 @@ class Telemetry(Frozen):
     energy_per_sample_j: float | None  # of all devices
 
 
+class FeedTimes(Frozen):
+    """Getting a batch to the device with nothing else running; means over ranks."""
+
+    batches: int  # of each pass
+    batch_bytes: int
+    files: int  # that samples are read from; 0: they are in memory
+    file_bytes: int
+    warm_s: float  # median of a batch, the file cache as training left it
+    cold_s: float | None  # after the kernel was asked to drop the files; None where it did not
+    cached_before: float | None  # share of the files in the kernel's cache before the cold pass
+
+
+class Evaluation(Frozen):
+    """The test split at one moment of a training; times are the longest rank's, from its start."""
+
+    step: int
+    epoch: float  # of the training set
+    train_s: float  # in training steps, without evaluations and checkpoints
+    wall_s: float  # with them
+    learning_rate: float  # of the last step
+    loss: float  # mean over ranks and the steps since the evaluation before
+    metrics: dict[str, float]
+
+
+class NoiseEstimate(Frozen):
+    """The gradient's noise at one moment of a training, from local and reduced gradients."""
+
+    step: int
+    batches: int
+    small_batch: int  # samples of a local gradient
+    large_batch: int  # of a reduced one
+    gradient_norm_sq: float  # of the true gradient, estimated without bias: it may be negative
+    noise_trace: float  # trace of a sample's covariance
+    noise_scale: float | None  # samples; None where noise hides the gradient
+
+
+class Training(Frozen):
+    """A training to an epoch count or a target metric."""
+
+    steps: int
+    epochs: float
+    samples: int
+    metric: str
+    lower_is_better: bool
+    target: float | None
+    reached: bool | None  # None without a target
+    steps_to_target: int | None
+    train_s_to_target: float | None  # at the first evaluation that reached it
+    wall_s_to_target: float | None
+    train_s: float
+    evaluation_s: float
+    checkpoint_s: float
+    wall_s: float
+    evaluations: tuple[Evaluation, ...]
+    noise: tuple[NoiseEstimate, ...]
+    parameter_checksum: str
+    checkpoint: str | None = None  # the last one's file, in the launch's log folder
+
+
 class AllReduce(Frozen):
     """The gradient's bytes reduced with nothing else running."""
 
@@ -247,7 +306,8 @@ class RunRecord(Frozen):
     overhead_errors: dict[str, float] = Field(default_factory=dict)
     provenance: dict[str, Any] = Field(default_factory=dict)
     slurm: dict[str, Any] | None = None
-    evaluations: tuple[dict[str, Any], ...] | None = None
+    feed: FeedTimes | None = None
+    training: Training | None = None
     error: RunError | None = None
     steps_sha256: str | None = None  # of the Parquet file
     series_sha256: str | None = None  # of the Parquet file of telemetry

@@ -30,3 +30,12 @@ def assert_pinned(name: str, data: Any, rule: str) -> None:
     if not path.is_file():
         pytest.fail(f"{path}: not there. {rule}")
     assert plain == json.loads(path.read_text(encoding="utf-8")), rule
+
+
+def assert_within(part: Any, whole: Any) -> None:
+    """Assert that all of ``part`` is in ``whole``, which may have more keys at every level."""
+    if not isinstance(part, dict):
+        assert part == whole
+        return
+    for key, value in part.items():
+        assert_within(value, whole[key])

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,21 @@ class Option:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A size of a workload that has a name of its own, and the options that make it."""
+
+    name: str
+    options: Mapping[str, OptionValue]
+    parameters: int  # trainable
+    flops_per_sample: float
+
+
+#: ``shuffled``: every epoch has its own order. ``streams``: each row of a batch goes on, step by
+#: step, where it was, because the model carries state from batch to batch.
+Order = Literal["shuffled", "streams"]
+
+
+@dataclass(frozen=True)
 class WorkloadInfo:
     """What is known of a workload without importing a framework or touching data."""
 
@@ -50,6 +65,12 @@ class WorkloadInfo:
     learning_rate: float
     learning_rate_batch: int  # the global batch that ``learning_rate`` was found for
     options: Mapping[str, Option] = field(default_factory=dict)
+    flops_per_sample: float | None = None  # as ``Parts`` has it, at the default options
+    data: str = ""  # what the samples are and how large, in a few words
+    variants: tuple[Variant, ...] = ()
+    lower_is_better: bool = True  # of the target metric
+    order: Order = "shuffled"
+    image_inputs: bool = False  # inputs are (n, channels, height, width)
 
 
 class Samples(Protocol):
@@ -64,25 +85,63 @@ class Samples(Protocol):
     def arrays(self) -> Batch | None:
         """Return the whole split as (memory-mapped) arrays, or None where it has no such form."""
 
+    def files(self) -> tuple[Path, ...]:
+        """Return the files that ``gather`` reads; none where the samples are in memory."""
+
+
+@dataclass(frozen=True)
+class ArraySamples:
+    """One split in memory, or memory-mapped from ``source``; (n, ...) and (n, ...)."""
+
+    inputs: NDArray[Any]
+    targets: NDArray[Any]
+    source: Path | None = None
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.inputs)
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Return copies of the samples at ``indices``, in that order.
+
+        Raises IndexError for an index outside 0..n-1: a negative one, too, is a mistake here.
+        """
+        if len(indices) and not 0 <= indices.min() <= indices.max() < len(self):
+            raise IndexError(f"indices {indices.min()}..{indices.max()} of {len(self)} samples")
+        return self.inputs[indices], self.targets[indices]
+
+    def arrays(self) -> Batch:
+        """Return the whole split."""
+        return self.inputs, self.targets
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the file that the arrays are mapped from, if there is one."""
+        return (self.source,) if self.source is not None else ()
+
 
 @dataclass(frozen=True)
 class Parts:
     """A workload in one framework, ready to be trained by somebody else.
 
     ``loss(model(inputs), targets)`` is the mean over the samples of a batch, so that the mean over
-    equal shards is the loss of the global batch. ``optimiser(model, learning_rate)`` makes the
-    framework's own optimiser over all trainable parameters. ``evaluate(model, samples)`` returns
-    metrics by name and leaves the model as it found it.
+    equal shards is the loss of the global batch. ``optimiser(model, learning_rate, fused)`` makes
+    the framework's own optimiser over all trainable parameters, in its fused form where that is
+    asked for (WorkloadError where there is none). ``evaluate(model, samples)`` returns metrics by
+    name and leaves the model as it found it. A model that carries state from batch to batch does
+    so in buffers (torch) or untrained variables (TensorFlow) of its own; ``start_epoch(model)``
+    forgets what is carried.
     """
 
     framework: str
     model: Any
     loss: Callable[[Any, Any], Any]
-    optimiser: Callable[[Any, float], Any]
+    optimiser: Callable[[Any, float, bool], Any]
     evaluate: Callable[[Any, Samples], dict[str, float]]
     parameters: int
     gradient_bytes: int  # of one full set of gradients, as the framework holds them
     flops_per_sample: float  # forward and backward of one training step, counted analytically
+    clip_norm: float | None = None  # gradients, averaged over all ranks, get at most this L2 norm
+    start_epoch: Callable[[Any], None] | None = None  # there where state is carried
 
 
 class Workload(ABC):
@@ -98,8 +157,7 @@ class Workload(ABC):
     def train_size(self) -> int:
         """Return the number of training samples, without touching the data."""
 
-    @abstractmethod
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - what is in memory needs none
         """Make the data where it is not there yet; safe when many processes call it at once."""
 
     @abstractmethod
@@ -112,7 +170,11 @@ class Workload(ABC):
 
     @abstractmethod
     def parts(self, framework: str, seed: int) -> Parts:
-        """Build the model (initialised from ``seed``), loss, optimiser and evaluation."""
+        """Build the model (initialised from ``seed``), loss, optimiser and evaluation.
+
+        WorkloadError for a framework that is not among ``info.frameworks``. The model is on the
+        CPU (torch), or where TensorFlow puts it; in Keras, in the policy that is in force.
+        """
 
 
 def resolve_options(info: WorkloadInfo, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:

@@ -1,10 +1,15 @@
-"""The workloads by name, each a lazy ``"module:Class"``: listing them imports no framework."""
+"""The workloads by name, each a lazy ``"module:Class"``: listing them imports no framework.
+
+An installed package adds its own by an entry point of the group ``hvdscale.workloads``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from workloads.api import OptionValue, Workload, WorkloadError, WorkloadInfo
@@ -12,22 +17,41 @@ from workloads.api import OptionValue, Workload, WorkloadError, WorkloadInfo
 WORKLOADS: dict[str, str] = {
     "stress_strain": "workloads.stress_strain:StressStrain",
 }
+GROUP = "hvdscale.workloads"
+
+
+@lru_cache(maxsize=1)
+def _targets() -> dict[str, str]:
+    """Return ``"module:Class"`` by name; WorkloadError where two have one name."""
+    found = dict(WORKLOADS)
+    for point in entry_points(group=GROUP):
+        if found.setdefault(point.name, point.value) != point.value:
+            raise WorkloadError(
+                f"workload '{point.name}' is both {found[point.name]} and {point.value}; rename "
+                f"one, or uninstall its package (entry points of {GROUP})"
+            )
+    return found
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all workloads, sorted."""
-    return tuple(sorted(WORKLOADS))
+    return tuple(sorted(_targets()))
 
 
 def find(name: str) -> type[Workload]:
     """Return the class of a workload; WorkloadError, with the near name, where it is unknown."""
-    target = WORKLOADS.get(name)
+    target = _targets().get(name)
     if target is None:
-        near = get_close_matches(name, list(WORKLOADS), n=1)
+        near = get_close_matches(name, names(), n=1)
         hint = f" (did you mean '{near[0]}'?)" if near else ""
         raise WorkloadError(f"unknown workload '{name}'{hint}; known: {', '.join(names())}")
     module, _, attribute = target.partition(":")
-    found: type[Workload] = getattr(import_module(module), attribute)
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise WorkloadError(f"workload '{name}' ({target}) cannot be loaded: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Workload)):
+        raise WorkloadError(f"workload '{name}' ({target}) is no class of workloads.api.Workload")
     return found
 
 

@@ -16,7 +16,7 @@ from harness.errors import StoreError
 from harness.record import BackendProof, digest
 from harness.store.migrate import check_version
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # version 1 lacked knobs of Horovod, which were at their defaults
 
 #: Columns of the Parquet file: one row a library, collective, size, iteration and rank.
 TIME_COLUMNS = ("library", "collective", "bytes", "iteration", "rank", "time_s")
@@ -99,6 +99,7 @@ def read_record(path: Path) -> CollectivesRecord:
         raise StoreError(f"{path}: {error}; measure again") from None
     if data.get("sha256") != digest(data):
         raise StoreError(f"{path}: changed since it was written (wrong checksum); measure again")
+    data["schema_version"] = SCHEMA_VERSION
     try:
         return CollectivesRecord.model_validate_json(json.dumps(data))
     except ValidationError as error:

@@ -6,9 +6,9 @@ from harness.config.models import Instrument, Measure, RunConfig
 
 #: What each engine can be asked for. ``none`` reduces nothing, and only Horovod keeps a timeline.
 OFFERED: dict[str, tuple[Instrument, ...]] = {
-    "none": ("phases", "telemetry"),
-    "ddp": ("phases", "ablation", "clocks", "telemetry"),
-    "horovod": ("phases", "ablation", "clocks", "telemetry", "timeline"),
+    "none": ("phases", "telemetry", "data"),
+    "ddp": ("phases", "ablation", "clocks", "telemetry", "data"),
+    "horovod": ("phases", "ablation", "clocks", "telemetry", "data", "timeline"),
 }
 _STEPS_DEFAULT: int = Measure.model_fields["timeline_steps"].default
 

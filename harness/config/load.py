@@ -14,6 +14,7 @@ from harness.config.models import (
     Execution,
     HorovodTuning,
     LearningRate,
+    Loader,
     Measure,
     RunConfig,
     Sweep,
@@ -30,9 +31,10 @@ GROUPS: Mapping[str, type[BaseModel]] = {
     "execution": Execution,
     "horovod": HorovodTuning,
     "learning_rate": LearningRate,
+    "loader": Loader,
     "measure": Measure,
 }
-_SWEEP_KEYS = ("name", "base", "include", "exclude", "zip")
+_SWEEP_KEYS = ("name", "train", "base", "include", "exclude", "zip")
 SWEEP_ONLY_MEASURE = ("blocks", "ci_target", "max_blocks", "timeout_s")
 
 
@@ -106,6 +108,8 @@ def sweep_to_yaml(sweep: Sweep) -> str:
     # What was written comes first and in its order, which is the order of the points.
     point = dict(sweep.point)
     for name, field in RunConfig.model_fields.items():
+        if name == "train":
+            continue
         if name not in GROUPS:
             point.setdefault(name, _plain(field.get_default()))
         elif name != "workload" and isinstance(point.get(name), Mapping | None):
@@ -117,6 +121,7 @@ def sweep_to_yaml(sweep: Sweep) -> str:
     data = {
         "name": sweep.name,
         **point,
+        "train": sweep.train.model_dump(mode="json"),
         "base": sweep.base.model_dump(mode="json") if sweep.base else None,
         "include": list(sweep.include),
         "exclude": list(sweep.exclude),

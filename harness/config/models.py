@@ -61,7 +61,7 @@ MAX_BLOCKS = 10**4
 
 
 #: ``timeline`` is a launch of its own; the others follow the window of the same launch.
-Instrument = Literal["phases", "ablation", "clocks", "telemetry", "timeline"]
+Instrument = Literal["phases", "ablation", "clocks", "telemetry", "data", "timeline"]
 
 
 class Frozen(BaseModel):
@@ -101,6 +101,7 @@ class Execution(Frozen):
     compile: bool = False
     channels_last: bool = False
     accumulate: Count = 1  # local batches whose gradients are summed before one all-reduce
+    fused_optimiser: bool = False  # the framework's optimiser, one kernel for many parameters
 
 
 class HorovodTuning(Frozen):
@@ -113,6 +114,10 @@ class HorovodTuning(Frozen):
     # 0: no groups, tensors are fused as they become ready
     groups: Annotated[Natural, _at_most(10**6)] = 0
     compression: Literal["none", "fp16", "bf16"] = "none"
+    cache_capacity: Annotated[Natural, _at_most(10**6)] = 1024  # of tensors, 0: negotiate them all
+    op: Literal["average", "adasum"] = "average"
+    hierarchical_allreduce: bool = False
+    torus_allreduce: bool = False
 
 
 class LearningRate(Frozen):
@@ -121,6 +126,24 @@ class LearningRate(Frozen):
     base: Positive | None = None
     base_batch: Count | None = None
     rule: Literal["none", "sqrt", "linear"] = "none"
+    warmup_epochs: NotNegative = 0.0  # of a training: the rate grows linearly to what the rule says
+
+
+class Loader(Frozen):
+    """How ``data: disk`` reads ahead; it has no meaning elsewhere."""
+
+    workers: Annotated[Natural, _at_most(256)] = 2  # threads; 0: a batch is read when asked for
+    prefetch: Annotated[Count, _at_most(1024)] = 2  # batches a worker may be ahead
+
+
+class Train(Frozen):
+    """Training to an epoch count or a target (``hvdscale train``), instead of a window."""
+
+    epochs: Positive = 1.0  # at most, where there is a target
+    target: float | None = None  # of the workload's target metric, on the test split
+    evaluate_every: Positive = 1.0  # epochs
+    checkpoint: bool = False  # the weights, at each evaluation
+    noise_scale: bool = True  # estimate it at each evaluation
 
 
 class Measure(Frozen):
@@ -187,23 +210,29 @@ class RunConfig(Frozen):
     batch_size: Count | None = None
     global_batch_size: Count | None = None
     data: Literal["device", "host", "disk"] = "device"
+    loader: Loader = Loader()
     execution: Execution = Execution()
     horovod: HorovodTuning = HorovodTuning()
     learning_rate: LearningRate = LearningRate()
     cores_per_rank: Annotated[Literal["fixed", "share"] | Count, BeforeValidator(_cores)] = "fixed"
     seed: Natural = 1
+    deterministic: bool = False
     measure: Measure = Measure()
+    train: Train | None = None  # set by ``hvdscale train`` alone
 
     @model_validator(mode="after")
     def _drop_what_has_no_meaning(self) -> RunConfig:
         """``engine: none`` has no backend and no tuning, DDP none of Horovod's; explicit
-        placements have no policy. Dropping them, once they are checked, makes equal points equal.
+        placements have no policy, and only the disk has a loader. Dropping them, once they are
+        checked, makes equal points equal.
         """
         drop = {"none": ["backend", "horovod"], "ddp": ["horovod"]}.get(self.engine, [])
         if self.engine == "none" and self.launcher not in ("inline", "srun"):
             drop.append("launcher")
         if self.placement.devices:
             drop.append("placement_policy")
+        if self.data != "disk":
+            drop.append("loader")
         for name in drop:
             self.__dict__[name] = type(self).model_fields[name].default  # frozen for all others
             self.__pydantic_fields_set__.discard(name)
@@ -261,6 +290,7 @@ class Sweep(Frozen):
     name: Annotated[str, AfterValidator(_folder_name)]
     point: dict[str, Any]  # the keys of RunConfig; a list of values is an axis
     measure: SweepMeasure = SweepMeasure()
+    train: Train = Train()
     base: Base | None = Base()
     include: tuple[dict[str, Any], ...] = ()
     exclude: tuple[dict[str, Any], ...] = ()

@@ -95,8 +95,32 @@ class Step(ABC):
     def restore(self, snapshot: Any) -> None:
         """Put back what ``snapshot`` returned: training goes on from there, bit for bit.
 
-        The position in the data is the feed's (``Feed.shard.step``), and put back by the caller.
+        The position in the data is the feed's (``Feed.position``), and put back by the caller.
         """
+
+    @abstractmethod
+    def set_learning_rate(self, rate: float) -> None:
+        """Let the next step be at ``rate``; a compiled step stays compiled."""
+
+    @abstractmethod
+    def start_epoch(self) -> None:
+        """Forget what the model carries from batch to batch, where it carries anything."""
+
+    @abstractmethod
+    def gradient(self, batch: tuple[Any, ...]) -> Any:
+        """Return this rank's own gradient of one batch, flat, as ``Engine.make_buffer`` makes one.
+
+        In float32, parameters in the order of ``checksum``, nothing reduced or clipped. Weights,
+        buffers and random state are as before.
+        """
+
+    @abstractmethod
+    def evaluate(self, samples: Samples) -> dict[str, float]:
+        """Return the workload's metrics of this rank's model; training goes on as if never."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """Return copies of all weights and buffers by name, on the host."""
 
     @abstractmethod
     def reduced(self) -> Reduced:

@@ -34,7 +34,6 @@ class DdpStep(TorchStep):
         super().__init__(parts, model, optimiser, engine.config.execution, engine.device)
         self._ddp: DistributedDataParallel = model
         self.gradient_allreduce = dist.get_world_size() > 1
-        self._trained = [p for p in parts.model.parameters() if p.requires_grad]
 
     @override
     def reduced(self) -> Reduced:
@@ -117,7 +116,7 @@ class Ddp(TorchEngine):
         model = parts.model.to(self.device)
         ids = [self.device.index] if self.device.type == "cuda" else None
         wrapped = DistributedDataParallel(model, device_ids=ids, **_no_buffers())
-        optimiser = parts.optimiser(model, learning_rate)
+        optimiser = parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser)
         return DdpStep(parts, wrapped, optimiser, self)
 
     @override

@@ -66,13 +66,13 @@ class HorovodStep(TorchStep):
         self.optimiser._allreduce_grad_async = counted_one
         self.optimiser._grouped_allreduce_grad_async = counted_group
 
-    def _step(self, next_batch: Any, mark: Any, sync: bool) -> Any:
+    def _differentiate(self, inputs: Any, targets: Any, mark: Any, sync: bool) -> Any:
         if sync or not self.gradient_allreduce:
-            return super()._step(next_batch, mark, sync)
+            return super()._differentiate(inputs, targets, mark, sync)
         # Hooks cannot be taken off, but one pass more than will come keeps them waiting.
         self.optimiser.set_backward_passes_per_step(self._passes + 1)
         try:
-            return super()._step(next_batch, mark, sync)
+            return super()._differentiate(inputs, targets, mark, sync)
         finally:
             self.optimiser.set_backward_passes_per_step(self._passes)
 
@@ -117,7 +117,7 @@ class HorovodTorch(TorchEngine):
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         tuning: HorovodTuning = self.config.horovod
         optimiser = hvd.DistributedOptimizer(
-            parts.optimiser(model, learning_rate),
+            parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser),
             named_parameters=model.named_parameters(),
             compression=_COMPRESSION[tuning.compression],
             backward_passes_per_step=self.config.execution.accumulate,

@@ -26,7 +26,7 @@ class NoneTorch(TorchEngine):
     @override
     def build(self, parts: Parts, learning_rate: float) -> TorchStep:
         model = parts.model.to(self.device)
-        optimiser = parts.optimiser(model, learning_rate)
+        optimiser = parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser)
         return TorchStep(parts, model, optimiser, self.config.execution, self.device)
 
     @override

@@ -17,7 +17,7 @@ from harness.config.models import Execution
 from harness.engines.api import Reduced, Step
 from harness.engines.torch_clock import TorchClock
 from harness.errors import LaunchError
-from workloads.api import Parts
+from workloads.api import Parts, Samples
 
 
 def nothing() -> None:
@@ -53,8 +53,10 @@ class TorchStep(Step):
         self._plain = parts.model  # without what an engine wraps around it
         self._plain_optimiser = optimiser
         self._parameters = dict(parts.model.named_parameters())
+        self._trained = [p for p in self._parameters.values() if p.requires_grad]
         self._model = torch.compile(model) if execution.compile else model
         self._loss = parts.loss
+        self._parts = parts
         self._accumulate = execution.accumulate
         self._bf16 = execution.precision == "bf16"
         self._clock = TorchClock(device)
@@ -80,16 +82,12 @@ class TorchStep(Step):
 
     @override
     def snapshot(self) -> Any:
-        device = self.device if self.device.type == "cuda" else None
         return {
             "model": _copied(self._plain.state_dict()),
             # A state has no buffers that are not to be saved; training changes them all the same.
             "buffers": _copied(dict(self._plain.named_buffers())),
             "optimiser": _copied(self._plain_optimiser.state_dict()),
-            "random": torch.get_rng_state(),
-            "python_random": random.getstate(),
-            "numpy_random": np.random.get_state(),
-            "device_random": torch.cuda.get_rng_state(device) if device else None,
+            "random": self._random_state(),
         }
 
     @override
@@ -101,11 +99,59 @@ class TorchStep(Step):
         # A copy: the optimiser would go on in the very tensors it is given.
         self._plain_optimiser.load_state_dict(_copied(snapshot["optimiser"]))
         self.optimiser.zero_grad()
-        torch.set_rng_state(snapshot["random"])
-        random.setstate(snapshot["python_random"])
-        np.random.set_state(snapshot["numpy_random"])
-        if snapshot["device_random"] is not None:
-            torch.cuda.set_rng_state(snapshot["device_random"], self.device)
+        self._set_random_state(snapshot["random"])
+
+    def _random_state(self) -> dict[str, Any]:
+        device = self.device if self.device.type == "cuda" else None
+        return {
+            "torch": torch.get_rng_state(),
+            "python": random.getstate(),
+            "numpy": np.random.get_state(),
+            "device": torch.cuda.get_rng_state(device) if device else None,
+        }
+
+    def _set_random_state(self, state: dict[str, Any]) -> None:
+        torch.set_rng_state(state["torch"])
+        random.setstate(state["python"])
+        np.random.set_state(state["numpy"])
+        if state["device"] is not None:
+            torch.cuda.set_rng_state(state["device"], self.device)
+
+    @override
+    def set_learning_rate(self, rate: float) -> None:
+        for group in self._plain_optimiser.param_groups:
+            group["lr"] = rate
+
+    @override
+    def start_epoch(self) -> None:
+        if self._parts.start_epoch is not None:
+            self._parts.start_epoch(self._plain)
+
+    @override
+    def gradient(self, batch: tuple[Any, ...]) -> torch.Tensor:
+        before = self.snapshot()
+        inputs, targets = batch
+        self._differentiate(inputs, targets, nothing, sync=False)
+        parts = []
+        for name in sorted(self._parameters):
+            parameter = self._parameters[name]
+            if parameter.requires_grad:
+                grad = parameter.grad
+                parts.append(torch.zeros_like(parameter) if grad is None else grad.clone())
+        self.restore(before)
+        return torch.cat([part.flatten().float() for part in parts])
+
+    @override
+    def evaluate(self, samples: Samples) -> dict[str, float]:
+        before = self._random_state()
+        found = self._parts.evaluate(self._plain, samples)
+        self._set_random_state(before)
+        return found
+
+    @override
+    def weights(self) -> dict[str, NDArray[Any]]:
+        state = self._plain.state_dict()
+        return {name: value.detach().cpu().float().numpy().copy() for name, value in state.items()}
 
     @override
     def reduced(self) -> Reduced:
@@ -134,6 +180,17 @@ class TorchStep(Step):
     def _step(self, next_batch: Callable[[], Any], mark: Callable[[], None], sync: bool) -> Any:
         inputs, targets = next_batch()
         mark()
+        loss = self._differentiate(inputs, targets, mark, sync)
+        mark()
+        self._clip()
+        self._update()
+        mark()
+        return loss
+
+    def _differentiate(
+        self, inputs: Any, targets: Any, mark: Callable[[], None], sync: bool
+    ) -> torch.Tensor:
+        """Leave the gradients of a batch, reduced where ``sync``, in the parameters."""
         self.optimiser.zero_grad()
         *early, last = self._split(inputs, targets)
         loss_so_far = 0.0
@@ -149,10 +206,8 @@ class TorchStep(Step):
             mark()
             self._backward(loss, mark)
         self._synchronise(sync)
-        mark()
-        self._update()
-        mark()
-        return loss_so_far + loss.detach()
+        total: torch.Tensor = loss_so_far + loss.detach()
+        return total
 
     def _split(self, inputs: Any, targets: Any) -> list[tuple[Any, Any]]:
         if self._accumulate == 1:
@@ -183,6 +238,11 @@ class TorchStep(Step):
 
     def _synchronise(self, sync: bool) -> None:
         """Wait until all gradients are reduced; nothing to do where nothing is synchronised."""
+
+    def _clip(self) -> None:
+        """Clip the reduced gradients, all ranks alike; its time is the update's."""
+        if self._parts.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._trained, self._parts.clip_norm)
 
     def _update(self) -> None:
         self.optimiser.step()

@@ -11,10 +11,22 @@ from numpy.typing import NDArray
 class Feed(Protocol):
     """Gives one rank's batches, step by step."""
 
-    shard: Shard  # where it stands
+    @property
+    def position(self) -> int:
+        """Return the step whose batch comes next, counted over all epochs."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return the global batches of an epoch."""
 
     def next(self) -> Any:
         """Return (inputs, targets) of the next step, on the device."""
+
+    def seek(self, position: int) -> None:
+        """Go to a step; what was read ahead for another one is forgotten."""
+
+    def close(self) -> None:
+        """Let threads and buffers go; nothing is read any more."""
 
 
 class Shard:

@@ -23,6 +23,23 @@ class TorchFeed(ABC):
         self.shard: Shard = shard
         self._device = device
 
+    @property
+    def position(self) -> int:
+        """Return the step whose batch comes next, counted over all epochs."""
+        return self.shard.step
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return the global batches of an epoch."""
+        return self.shard.steps_per_epoch
+
+    def seek(self, position: int) -> None:
+        """Go to a step."""
+        self.shard.step = position
+
+    def close(self) -> None:  # noqa: B027
+        """Nothing is read ahead."""
+
     def next(self) -> TorchBatch:
         """Return (inputs, targets) of the next step."""
         return self._take(self.shard.next())

@@ -42,7 +42,7 @@ def run_ablation(step: Step, feed: Feed, engine: Engine, window_steps: int) -> R
 
     Raises LaunchError where the weights are not, bit for bit, what they were before.
     """
-    before, checksum, position = step.snapshot(), step.checksum(), feed.shard.step
+    before, checksum, position = step.snapshot(), step.checksum(), feed.position
     steps = block_steps(window_steps)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     try:
@@ -50,7 +50,7 @@ def run_ablation(step: Step, feed: Feed, engine: Engine, window_steps: int) -> R
             seconds[sync].append(timed_block(step, feed, engine, steps, sync=sync))
     finally:
         step.restore(before)
-        feed.shard.step = position
+        feed.seek(position)
     if step.checksum() != checksum:
         raise LaunchError("after the ablation the parameters are not what they were before it")
     return RankAblation(np.array(seconds[True]), np.array(seconds[False]), steps)

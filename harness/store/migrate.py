@@ -25,8 +25,13 @@ def _to_2(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "phases": kept, "overheads": overheads}
 
 
+def _to_3(data: dict[str, Any]) -> dict[str, Any]:
+    """Training has a place of its own; the field before it was never filled."""
+    return {name: value for name, value in data.items() if name != "evaluations"}
+
+
 #: From version → what makes a record of it one of the next version.
-MIGRATIONS: Mapping[int, Migration] = {1: _to_2}
+MIGRATIONS: Mapping[int, Migration] = {1: _to_2, 2: _to_3}
 
 
 class NewerSchemaError(StoreError):

@@ -52,6 +52,21 @@ class FakeStep(Step):
         assert snapshot == "snapshot"
         self.calls.append("restore")
 
+    def set_learning_rate(self, rate: float) -> None:
+        self.calls.append(f"rate {rate:g}")
+
+    def start_epoch(self) -> None:
+        self.calls.append("epoch")
+
+    def gradient(self, batch: tuple[Any, ...]) -> Any:
+        raise NotImplementedError
+
+    def evaluate(self, samples: Any) -> dict[str, float]:
+        raise NotImplementedError
+
+    def weights(self) -> dict[str, NDArray[Any]]:
+        return {}
+
     def reduced(self) -> Reduced:
         return Reduced(self._steps, self._steps * self.gradient_bytes)
 

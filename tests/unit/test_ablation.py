@@ -13,17 +13,15 @@ from harness.measure.blocks import MIN_STEPS, SETTLE_STEPS, block_steps
 from tests.unit.fake_engine import FakeEngine, FakeStep
 
 
-class FakeShard:
-    step = 7
-
-
 class FakeFeed:
-    def __init__(self) -> None:
-        self.shard = FakeShard()
+    position = 7
 
     def next(self) -> Any:
-        self.shard.step += 1
+        self.position += 1
         return (0,)
+
+    def seek(self, position: int) -> None:
+        self.position = position
 
 
 class Told(FakeStep):
@@ -49,7 +47,7 @@ def test_blocks_are_abba_and_training_is_put_back() -> None:
     assert order == [{"sync"}, {"alone"}, {"alone"}, {"sync"}] * ablation.QUADS
     assert step.calls[0] == "snapshot"
     assert step.calls[-1] == "restore"
-    assert feed.shard.step == 7
+    assert feed.position == 7
     assert len(found.with_s) == len(found.without_s) == 2 * ablation.QUADS
     assert found.steps == MIN_STEPS
 
@@ -74,7 +72,7 @@ def test_it_is_put_back_after_a_failure_too() -> None:
     with pytest.raises(RuntimeError, match="no such step"):
         ablation.run_ablation(step, feed, FakeEngine(), 50)
     assert step.calls[-1] == "restore"
-    assert feed.shard.step == 7
+    assert feed.position == 7
 
 
 def test_interference_is_the_difference_without_the_wait() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +38,9 @@ class ArraySamples:
 
     def arrays(self) -> Batch | None:
         return self._all() if self.plain else None
+
+    def files(self) -> tuple[Path, ...]:
+        return ()
 
 
 def feed(kind: str, rank: int = 1, plain: bool = True) -> object:

@@ -10,8 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from workloads.api import Parts, WorkloadError  # noqa: E402
-from workloads.stress_strain import CurveSamples, StressStrain, torch_model  # noqa: E402
+from workloads.api import (  # noqa: E402
+    ArraySamples,
+    Parts,
+    WorkloadError,
+)
+from workloads.stress_strain import StressStrain, torch_model  # noqa: E402
 
 
 def make(samples: int, folder: Path) -> StressStrain:
@@ -84,7 +88,7 @@ def test_loss_is_the_mean_so_that_shards_average_to_the_global_batch(tmp_path: P
 
 def test_optimiser_is_adam_over_every_parameter() -> None:
     parts = torch_model.build(0)
-    optimiser = parts.optimiser(parts.model, 1e-3)
+    optimiser = parts.optimiser(parts.model, 1e-3, False)
     assert type(optimiser) is torch.optim.Adam
     held = [p for group in optimiser.param_groups for p in group["params"]]
     assert sum(p.numel() for p in held) == 153_441
@@ -98,7 +102,7 @@ def test_evaluation_is_exact_over_uneven_batches_and_leaves_the_model(
     parts = torch_model.build(0)
     with torch.no_grad():
         prediction = parts.model(torch.from_numpy(samples.inputs.copy())).numpy()
-    expected = np.mean((prediction - samples.labels) ** 2)
+    expected = np.mean((prediction - samples.targets) ** 2)
     monkeypatch.setattr(torch_model, "_EVALUATION_BATCH", 33)  # 100 = 3 * 33 + 1
     parts.model.train()
     parts.model.layers[3].eval()  # a mode of its own must survive too
@@ -114,7 +118,7 @@ def test_splits_are_three_quarters_and_the_rest(tmp_path: Path) -> None:
     workload = make(402, tmp_path)
     train, test = workload.train(), workload.test()
     assert (workload.train_size(), len(train), len(test)) == (301, 301, 101)
-    together = np.concatenate([train.labels, test.labels])
+    together = np.concatenate([train.targets, test.targets])
     assert np.array_equal(together, workload._data.labels)
     assert StressStrain({}, tmp_path).train_size() == 750_000
 
@@ -141,9 +145,9 @@ def test_a_framework_without_a_model_is_one_line(tmp_path: Path) -> None:
         workload.parts("jax", seed=0)
 
 
-def train_epoch(parts: Parts, samples: CurveSamples, learning_rate: float, batch: int) -> None:
+def train_epoch(parts: Parts, samples: ArraySamples, learning_rate: float, batch: int) -> None:
     """Train on every sample once, in a seeded order."""
-    optimiser = parts.optimiser(parts.model, learning_rate)
+    optimiser = parts.optimiser(parts.model, learning_rate, False)
     order = np.random.default_rng(0).permutation(len(samples))
     for start in range(0, len(order), batch):
         inputs, labels = map(torch.from_numpy, samples.gather(order[start : start + batch]))
@@ -159,7 +163,7 @@ def test_it_learns_within_one_epoch_of_100_000_samples(tmp_path: Path) -> None:
     workload = make(100_000, tmp_path)
     parts = workload.parts("torch", seed=1)
     test = workload.test()
-    variance = float(test.labels.var(axis=0).mean())
+    variance = float(test.targets.var(axis=0).mean())
     assert variance == pytest.approx(1 / 12, rel=0.02)
     untrained = parts.evaluate(parts.model, test)["mse"]
     assert untrained > variance

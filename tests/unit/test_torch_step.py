@@ -31,7 +31,7 @@ def parts(seed: int = 0) -> Parts:
         framework="torch",
         model=model,
         loss=torch.nn.MSELoss(),
-        optimiser=lambda made, rate: torch.optim.SGD(made.parameters(), lr=rate),
+        optimiser=lambda made, rate, fused: torch.optim.SGD(made.parameters(), lr=rate),
         evaluate=lambda made, samples: {},
         parameters=count,
         gradient_bytes=4 * count,
@@ -46,7 +46,7 @@ def batch(size: int = 12, seed: int = 1) -> tuple[Any, Any]:
 
 def make(kind: type[TorchStep] = TorchStep, **execution: Any) -> TorchStep:
     made = parts()
-    optimiser = made.optimiser(made.model, RATE)
+    optimiser = made.optimiser(made.model, RATE, False)
     return kind(made, made.model, optimiser, Execution(**execution), torch.device("cpu"))
 
 

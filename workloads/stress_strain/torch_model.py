@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from workloads.api import Parts, Samples
 from workloads.stress_strain.curves import CHANNELS, LABELS, POINTS
+from workloads.torch_parts import batches, evaluating, make_parts, seeded
 
 _EVALUATION_BATCH = 4096
 
@@ -41,18 +41,7 @@ class StressStrainNet(nn.Module):
 
 def build(seed: int) -> Parts:
     """Build the network on the CPU, a pure function of ``seed``, with what trains it."""
-    model = make_model(seed)
-    parameters = sum(p.numel() for p in model.parameters())
-    return Parts(
-        framework="torch",
-        model=model,
-        loss=nn.MSELoss(),
-        optimiser=_adam,
-        evaluate=evaluate,
-        parameters=parameters,
-        gradient_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
-        flops_per_sample=flops_per_sample(),
-    )
+    return make_parts(make_model(seed), nn.MSELoss(), _adam, evaluate, flops_per_sample())
 
 
 def make_model(seed: int) -> StressStrainNet:
@@ -61,9 +50,8 @@ def make_model(seed: int) -> StressStrainNet:
     The numbers come from a generator of their own, and the global random state, which PyTorch's own
     initialisation draws from, is put back: it stays as it was.
     """
-    with torch.random.fork_rng(devices=[]):
+    with seeded(seed) as generator:
         model = StressStrainNet()
-    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for layer in model.layers:
             if isinstance(layer, nn.Conv1d | nn.Linear):
@@ -91,25 +79,15 @@ def evaluate(model: Any, samples: Samples) -> dict[str, float]:
 
     Runs on the device of the model's parameters, in batches, without gradients.
     """
-    modes = {module: module.training for module in model.modules()}
     weight = next(model.parameters())
     total = 0.0
-    model.eval()
-    try:
-        with torch.no_grad():
-            for start in range(0, len(samples), _EVALUATION_BATCH):
-                stop = min(start + _EVALUATION_BATCH, len(samples))
-                inputs, labels = (
-                    torch.from_numpy(array).to(weight.device, weight.dtype)
-                    for array in samples.gather(np.arange(start, stop, dtype=np.int64))
-                )
-                total += float((model(inputs) - labels).double().square().sum())
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    with evaluating(model):
+        for inputs, labels in batches(samples, _EVALUATION_BATCH, weight.device):
+            wrong = model(inputs.to(weight.dtype)) - labels.to(weight.dtype)
+            total += float(wrong.double().square().sum())
     return {"mse": total / (len(samples) * LABELS)}
 
 
-def _adam(model: Any, learning_rate: float) -> torch.optim.Adam:
+def _adam(model: Any, learning_rate: float, fused: bool) -> torch.optim.Adam:
     """Return Adam over all trainable parameters of ``model``."""
-    return torch.optim.Adam(model.parameters(), lr=learning_rate)
+    return torch.optim.Adam(model.parameters(), lr=learning_rate, fused=fused)

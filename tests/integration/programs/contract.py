@@ -62,10 +62,10 @@ def ablated(step: object, feed: object, engine: object) -> dict[str, object]:
         losses = step.losses([step.run(feed.next()) for _ in range(4)])
         return losses.tolist(), step.checksum()
 
-    before, position = step.snapshot(), feed.shard.step
+    before, position = step.snapshot(), feed.position
     at_once = train()
     step.restore(before)
-    feed.shard.step = position
+    feed.seek(position)
     found = ablation.run_ablation(step, feed, engine, 20)
     return {
         "same": train() == at_once,

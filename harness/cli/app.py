@@ -166,6 +166,14 @@ def bench(
 
 
 @app.command()
+def workloads(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+    """List the workloads: frameworks, parameters, gradient bytes, options."""
+    from harness.cli.workloads import command_workloads
+
+    return command_workloads(as_json)
+
+
+@app.command()
 def allreduce(
     sizes: Annotated[
         str, typer.Option("--sizes", metavar="LIST", help="4K:1G doubles, 4K:1G:4 by fours; 4K,1M.")

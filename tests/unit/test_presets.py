@@ -5,7 +5,18 @@ import pytest
 from harness.config import Expansion, Measure, expand, load_sweep, preset_names
 from harness.runner.estimate import START_S, launch_s
 
-ALL = ("batch_size", "demo", "engines", "stress_strain_strong", "stress_strain_weak")
+ALL = (
+    "batch_size",
+    "data_paths",
+    "demo",
+    "engines",
+    "frameworks",
+    "lstm_weak",
+    "resnet_weak",
+    "stress_strain_strong",
+    "stress_strain_weak",
+    "training",
+)
 
 
 def _expand(name: str) -> Expansion:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
+
+from workloads.api import Order
 
 
 class Feed(Protocol):
@@ -48,7 +52,7 @@ class Shard:
         self._seed = seed
         self._epoch = -1
         self._permutation: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self.step = 0  # of the next batch, counted over all epochs
+        self.step = 0  # of the batch that ``next`` gives, counted over all epochs
 
     @property
     def steps_per_epoch(self) -> int:
@@ -57,16 +61,66 @@ class Shard:
 
     def next(self) -> NDArray[np.int64]:
         """Return the indices of this rank's next batch, (batch,)."""
-        epoch, k = divmod(self.step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._permutation = epoch_permutation(self._samples, self._seed, epoch)
-        start = (k * self._world_size + self._rank) * self._batch
         self.step += 1
+        return self.at(self.step - 1)
+
+    def at(self, step: int) -> NDArray[np.int64]:
+        """Return the indices of this rank's batch in any step from 0, (batch,).
+
+        Going on is cheap; another epoch than that of the call before costs its permutation.
+        """
+        return self._of_epoch(*divmod(step, self.steps_per_epoch))
+
+    def _of_epoch(self, epoch: int, k: int) -> NDArray[np.int64]:
+        """Return the indices of batch k of an epoch."""
+        if epoch != self._epoch:
+            self._permutation = epoch_permutation(self._samples, self._seed, epoch)
+            self._epoch = epoch
+        start = (k * self._world_size + self._rank) * self._batch
         return self._permutation[start : start + self._batch]
+
+
+class StreamShard(Shard):
+    """The samples of one rank where each row of a batch goes on, step by step, where it was.
+
+    The set in its own order is a ring, cut into B·N streams of L = n // (B·N) samples from an
+    offset that is drawn from (seed, epoch). Row b of rank r is stream s = r·B + b, and in step k it
+    has sample ``(offset + s·L + k) mod n``. So state that a model carries from batch to batch meets
+    what follows; an epoch has L steps and each sample at most once, and the global batch does not
+    depend on how many ranks share it. The n − B·N·L samples just before the offset are not used in
+    that epoch; another offset gives other samples that place. One stream an epoch passes from the
+    last sample to the first.
+    """
+
+    @override
+    def _of_epoch(self, epoch: int, k: int) -> NDArray[np.int64]:
+        streams = self._rank * self._batch + np.arange(self._batch, dtype=np.int64)
+        offset = epoch_offset(self._samples, self._seed, epoch)
+        found: NDArray[np.int64] = (offset + streams * self.steps_per_epoch + k) % self._samples
+        return found
+
+
+def make_shard(
+    order: Order, samples: int, batch: int, rank: int, world_size: int, seed: int
+) -> Shard:
+    """Return what a rank trains on, as ``WorkloadInfo.order`` of its workload asks for.
+
+    ``batch`` is of one rank. ValueError where a global batch is larger than the training set.
+    """
+    kind = StreamShard if order == "streams" else Shard
+    return kind(samples, batch, rank, world_size, seed)
 
 
 def epoch_permutation(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Return the order of the samples in one epoch, the same on every rank and machine."""
-    generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
-    return generator.permutation(samples)
+    return _drawn(seed, epoch).permutation(samples)
+
+
+@lru_cache(maxsize=16)  # asked for in every step
+def epoch_offset(samples: int, seed: int, epoch: int) -> int:
+    """Return the sample that an epoch of streams begins at, the same on every rank and machine."""
+    return int(_drawn(seed, epoch).integers(samples))
+
+
+def _drawn(seed: int, epoch: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, epoch]))

@@ -17,23 +17,28 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 CYCLE_TIME = "HOROVOD_CYCLE_TIME"  # milliseconds
 FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"  # bytes
 ASYNC_COMPLETION = "HOROVOD_ENABLE_ASYNC_COMPLETION"
+CACHE_CAPACITY = "HOROVOD_CACHE_CAPACITY"  # tensors
+HIERARCHICAL_ALLREDUCE = "HOROVOD_HIERARCHICAL_ALLREDUCE"
+TORUS_ALLREDUCE = "HOROVOD_TORUS_ALLREDUCE"
 
 #: Knobs that change a measurement and that a config does not have, at Horovod's own defaults.
 NOT_IN_CONFIG = {
     "HOROVOD_AUTOTUNE": 0.0,
     "HOROVOD_BATCH_D2D_MEMCOPIES": 1.0,
-    "HOROVOD_CACHE_CAPACITY": 1024.0,
     "HOROVOD_DISABLE_GROUP_FUSION": 0.0,
     "HOROVOD_DISABLE_NVTX_RANGES": 0.0,
     "HOROVOD_DYNAMIC_PROCESS_SETS": 0.0,
     "HOROVOD_ELASTIC": 0.0,
     "HOROVOD_ENABLE_XLA_OPS": 0.0,
     "HOROVOD_HIERARCHICAL_ALLGATHER": 0.0,
-    "HOROVOD_HIERARCHICAL_ALLREDUCE": 0.0,
     "HOROVOD_MPI_THREADS_DISABLE": 0.0,
     "HOROVOD_NUM_NCCL_STREAMS": 1.0,
     "HOROVOD_TIMELINE_MARK_CYCLES": 0.0,
-    "HOROVOD_TORUS_ALLREDUCE": 0.0,
+}
+_SWITCHES = {
+    ASYNC_COMPLETION: "async_completion",
+    HIERARCHICAL_ALLREDUCE: "hierarchical_allreduce",
+    TORUS_ALLREDUCE: "torus_allreduce",
 }
 _TIMELINE = "HOROVOD_TIMELINE"
 #: The same, but without a value that means "off": to be there at all is what changes something.
@@ -64,6 +69,9 @@ def to_environment(tuning: HorovodTuning) -> dict[str, str]:
         CYCLE_TIME: repr(tuning.cycle_time_ms),
         FUSION_THRESHOLD: str(round(tuning.fusion_threshold_mb * _MIB)),
         ASYNC_COMPLETION: str(int(tuning.async_completion)),
+        CACHE_CAPACITY: str(tuning.cache_capacity),
+        HIERARCHICAL_ALLREDUCE: str(int(tuning.hierarchical_allreduce)),
+        TORUS_ALLREDUCE: str(int(tuning.torus_allreduce)),
     }
 
 
@@ -74,8 +82,11 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         found["cycle_time_ms"] = _number(environ, CYCLE_TIME)
     if FUSION_THRESHOLD in environ:
         found["fusion_threshold_mb"] = _number(environ, FUSION_THRESHOLD) / _MIB
-    if ASYNC_COMPLETION in environ:
-        found["async_completion"] = _number(environ, ASYNC_COMPLETION) > 0  # as Horovod reads it
+    if CACHE_CAPACITY in environ:
+        found["cache_capacity"] = _whole(environ, CACHE_CAPACITY)
+    for name, field in _SWITCHES.items():
+        if name in environ:
+            found[field] = _whole(environ, name) > 0  # as Horovod reads it
     return found
 
 
@@ -105,3 +116,11 @@ def _number(environ: Mapping[str, str], name: str) -> float:
         return float(environ[name])
     except ValueError:
         raise ConfigError(f"environment: {name}={environ[name]!r} is not a number") from None
+
+
+def _whole(environ: Mapping[str, str], name: str) -> int:
+    # Horovod takes the digits that it finds first: of 1e3 that would be 1.
+    try:
+        return int(environ[name])
+    except ValueError:
+        raise ConfigError(f"environment: {name}={environ[name]!r} is not a whole number") from None

@@ -17,6 +17,9 @@ tunings = st.builds(
     cycle_time_ms=st.floats(0, 1e4, allow_subnormal=False),
     fusion_threshold_mb=st.integers(0, 2**39).map(lambda count_bytes: count_bytes / MIB),
     async_completion=st.booleans(),
+    cache_capacity=st.integers(0, 10**6),
+    hierarchical_allreduce=st.booleans(),
+    torus_allreduce=st.booleans(),
 )
 
 
@@ -26,11 +29,21 @@ def test_round_trip(made: HorovodTuning) -> None:
 
 
 def test_values() -> None:
-    made = HorovodTuning(cycle_time_ms=0.1, fusion_threshold_mb=64, async_completion=True)
+    made = HorovodTuning(
+        cycle_time_ms=0.1,
+        fusion_threshold_mb=64,
+        async_completion=True,
+        cache_capacity=0,
+        hierarchical_allreduce=True,
+        torus_allreduce=True,
+    )
     assert tuning.to_environment(made) == {
         "HOROVOD_CYCLE_TIME": "0.1",
         "HOROVOD_FUSION_THRESHOLD": "67108864",
         "HOROVOD_ENABLE_ASYNC_COMPLETION": "1",
+        "HOROVOD_CACHE_CAPACITY": "0",
+        "HOROVOD_HIERARCHICAL_ALLREDUCE": "1",
+        "HOROVOD_TORUS_ALLREDUCE": "1",
     }
 
 
@@ -40,6 +53,9 @@ def test_defaults_are_put_in_force_too() -> None:
         "HOROVOD_CYCLE_TIME": "1.0",
         "HOROVOD_FUSION_THRESHOLD": str(128 * MIB),
         "HOROVOD_ENABLE_ASYNC_COMPLETION": "0",
+        "HOROVOD_CACHE_CAPACITY": "1024",
+        "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
+        "HOROVOD_TORUS_ALLREDUCE": "0",
     }
 
 
@@ -50,9 +66,20 @@ def test_only_what_is_set_is_taken_over() -> None:
 
 @pytest.mark.parametrize(("text", "meant"), [("1", True), ("0", False), ("-1", False), ("2", True)])
 def test_a_switch_is_read_as_horovod_reads_it(text: str, meant: bool) -> None:
-    """``SetBoolFromEnv`` of env_parser.cc: on where the number is above 0."""
-    found = tuning.from_environment({"HOROVOD_ENABLE_ASYNC_COMPLETION": text})
-    assert found == {"async_completion": meant}
+    """``SetBoolFromEnv`` of env_parser.cc, and operations.cc: on where the number is above 0."""
+    for name, field in {
+        "HOROVOD_ENABLE_ASYNC_COMPLETION": "async_completion",
+        "HOROVOD_HIERARCHICAL_ALLREDUCE": "hierarchical_allreduce",
+        "HOROVOD_TORUS_ALLREDUCE": "torus_allreduce",
+    }.items():
+        assert tuning.from_environment({name: text}) == {field: meant}
+
+
+@pytest.mark.parametrize("name", [tuning.CACHE_CAPACITY, tuning.TORUS_ALLREDUCE])
+def test_a_count_is_not_cut_short(name: str) -> None:
+    """``strtol`` would make 1 of 1e3."""
+    with pytest.raises(ConfigError, match=f"environment: {name}='1e3' is not a whole number"):
+        tuning.from_environment({name: "1e3"})
 
 
 @pytest.mark.parametrize("name", [tuning.CYCLE_TIME, tuning.FUSION_THRESHOLD])

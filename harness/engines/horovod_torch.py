@@ -5,7 +5,6 @@ Read against Horovod 0.28.1's ``horovod/torch/optimizer.py`` and ``horovod/commo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,10 @@ import horovod.torch as hvd
 from typing_extensions import override
 
 from harness.config.models import HorovodTuning
-from harness.detect import read_build_marker
+from harness.engines import horovod_common
 from harness.engines.api import World
-from harness.engines.evidence import (
-    NETWORK_STEMS,
-    horovod_backend,
-    horovod_controller,
-    loaded_libraries,
-    mpi_evidence,
-)
-from harness.engines.nccl_log import is_nccl, nccl_evidence
 from harness.engines.torch_engine import TorchEngine
 from harness.engines.torch_step import TorchStep
-from harness.errors import LaunchError
 from harness.record import BackendProof
 from workloads.api import Parts
 
@@ -101,15 +91,9 @@ class HorovodTorch(TorchEngine):
 
     @override
     def start(self) -> World:
-        hvd.init()
-        wanted = self.resolved.world_size
-        if hvd.size() != wanted:
-            raise LaunchError(
-                f"Horovod sees {hvd.size()} ranks, the config asks for {wanted}: the launcher and "
-                "Horovod's controller do not belong together"
-            )
-        self.prepare_device(hvd.local_rank())
-        return World(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+        world = horovod_common.join(hvd, self.resolved)
+        self.prepare_device(world.local_rank)
+        return world
 
     @override
     def build(self, parts: Parts, learning_rate: float) -> HorovodStep:
@@ -142,58 +126,15 @@ class HorovodTorch(TorchEngine):
 
     @override
     def proof(self) -> BackendProof:
-        gloo, mpi = bool(hvd.gloo_enabled()), bool(hvd.mpi_enabled())
-        evidence = {
-            "gloo_enabled": str(gloo),
-            "mpi_enabled": str(mpi),
-            "nccl_built": str(hvd.nccl_built()),
-            **loaded_libraries(*NETWORK_STEMS),
-        }
-        build = read_build_marker().get("gpu")
-        evidence |= {"horovod_build": f"--gpu {build}"} if build else {}
-        if mpi:
-            evidence |= mpi_evidence()
-        proven = horovod_backend(
-            device=self.resolved.device,
-            nccl=bool(hvd.nccl_built()),
-            gloo=gloo,
-            mpi=mpi,
-            build=str(build) if build else None,
-        )
-        if proven == "nccl":
-            evidence |= nccl_evidence()
-            proven = "nccl" if is_nccl(evidence) else None
-        named = os.environ.get("HOROVOD_CONTROLLER", "")
-        return BackendProof(
-            requested=self.resolved.backend,
-            proven=proven,
-            controller=horovod_controller(gloo=gloo, mpi=mpi, named=named),
-            evidence=evidence,
-        )
+        return horovod_common.prove(hvd, self.resolved)
 
     @override
     def start_timeline(self, path: Path) -> None:
-        """As the base says; its file is open when this returns. Only rank 0's call writes one.
-
-        With cycle marks: what ``HOROVOD_TIMELINE_MARK_CYCLES`` says is overruled by this call.
-        """
-        path.unlink(missing_ok=True)
-        try:
-            hvd.start_timeline(str(path), mark_cycles=True)
-        except ValueError:
-            raise LaunchError(
-                "Horovod writes a timeline only where all ranks had HOROVOD_TIMELINE=DYNAMIC when "
-                "it was initialised"
-            ) from None
-        # Horovod logs that it cannot open a file, and goes on without.
-        if not path.is_file():
-            raise LaunchError(f"Horovod could not open {path} for its timeline")
+        horovod_common.start_timeline(hvd, path)
 
     @override
     def stop_timeline(self) -> None:
-        # Returns when what was queued is written and the file is closed (timeline.cc,
-        # SetPendingTimelineFile and SetTimelineFile).
-        hvd.stop_timeline()
+        horovod_common.stop_timeline(hvd)
 
     @override
     def versions(self) -> Mapping[str, str]:

@@ -17,13 +17,11 @@ from harness.detect import Machine
 from harness.engines.registry import ENGINES, INSTALL
 from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
 from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
+from harness.options import check_options
 from harness.spec import Resolved
 from harness.tuning import check_environment
 from workloads import registry
 from workloads.api import OptionValue, WorkloadError, resolve_options
-
-#: Workloads whose input is an image, the only layout that ``channels_last`` has a meaning for.
-IMAGE_WORKLOADS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,10 @@ class Plan:
 def plan(sweep: Sweep, machine: Machine, environ: Mapping[str, str] = os.environ) -> Plan:
     """Expand and check a whole sweep, and the environment that its ranks inherit.
 
-    Combinations that the table of ``harness.legal`` does not have are left out if multiplication
-    made them and each of their values has a legal point elsewhere. Everything else that cannot run
-    is an error: a HarnessError that says which point, and why.
+    Combinations that the table of ``harness.legal`` does not have, and options that
+    ``harness.options`` does not have with them, are left out if multiplication made them and each
+    of their values has a legal point elsewhere. Everything else that cannot run is an error: a
+    HarnessError that says which point, and why.
     """
     expansion = expand(sweep, machine.hosts[0].slots)
     resolved: dict[str, Resolved] = {}
@@ -144,7 +143,7 @@ def check_training(config: RunConfig, machine: Machine) -> Resolved:
             "smaller batch or more samples"
         )
     _check_instruments(config)
-    _check_execution(config, machine)
+    check_options(config, resolved, machine)
     _check_cores(config, resolved, machine)
     _check_modules(config, resolved, machine)
     return resolved
@@ -169,6 +168,11 @@ def _check_values_remain(
                 raise ValidationError(f"no point of {name} {value} can run: {error}")
 
 
+def _on(switch: bool) -> str | None:
+    """Return the value of a switch that is on; one that is off was not asked for."""
+    return "true" if switch else None
+
+
 #: What the table of ``harness.legal`` judges, by the key of the config.
 _AXES: dict[str, Callable[[RunConfig], str | None]] = {
     "engine": lambda config: config.engine,
@@ -176,6 +180,11 @@ _AXES: dict[str, Callable[[RunConfig], str | None]] = {
     "horovod.controller": lambda config: config.horovod.controller,
     "launcher": lambda config: config.launcher,
     "placement": lambda config: str(config.placement),
+    # What ``harness.options`` ties to them.
+    "horovod.op": lambda config: config.horovod.op,
+    "horovod.async_completion": lambda config: _on(config.horovod.async_completion),
+    "horovod.hierarchical_allreduce": lambda config: _on(config.horovod.hierarchical_allreduce),
+    "horovod.torus_allreduce": lambda config: _on(config.horovod.torus_allreduce),
 }
 
 
@@ -232,36 +241,6 @@ def _check_instruments(config: RunConfig) -> None:
     if config.world_size < 2:
         raise ConfigError(
             "measure.instruments: timeline needs 2 ranks or more: alone, Horovod reduces nothing"
-        )
-
-
-def _check_execution(config: RunConfig, machine: Machine) -> None:
-    execution, tuning = config.execution, config.horovod
-    needs_cuda = {
-        "execution.graph": execution.graph,
-        "execution.precision: tf32": execution.precision == "tf32",
-        "horovod.async_completion": tuning.async_completion,
-    }
-    for key, wanted in needs_cuda.items():
-        if wanted and machine.device != "cuda":
-            raise ValidationError(f"{key} needs a CUDA device, and there is none here")
-    if execution.graph:
-        raise ValidationError(
-            "execution.graph: no engine can run a step as a CUDA graph yet; set it to false"
-        )
-    if config.rank_batch % execution.accumulate:
-        raise ValidationError(
-            f"execution.accumulate: a batch of {config.rank_batch} samples has no "
-            f"{execution.accumulate} equal parts; take a divisor of it"
-        )
-    if execution.channels_last and config.workload.name not in IMAGE_WORKLOADS:
-        raise ValidationError(
-            f"execution.channels_last is a layout of images, and workload {config.workload.name} "
-            "has none; set it to false"
-        )
-    if tuning.compression == "bf16" and config.workload.framework == "torch":
-        raise ValidationError(
-            "horovod.compression: bf16 is not in Horovod 0.28.1 for torch; use fp16 or none"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from harness.config.identity import point_id
 from harness.detect import Host, Machine, Mpi, Slurm
 from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
 from harness.legal import CombinationError
+from harness.options import check_options
 from harness.validate import check_point, plan
+from workloads import registry
 
 OPENMPI = Mpi("openmpi", "5.0.11", "/env/bin/mpirun")
 SAMPLES = 2_000  # 1,500 of them for training
@@ -27,6 +30,7 @@ CPU = Machine(
     euid=1000,
 )
 GPU = replace(CPU, device="cuda", hosts=(Host("g1", 64, 8),))
+GPUS = replace(GPU, hosts=(*GPU.hosts, Host("g2", 64, 8)))
 
 
 def data(**keys: Any) -> dict[str, Any]:
@@ -99,7 +103,75 @@ REFUSED: dict[str, tuple[dict[str, Any], Machine, type[HarnessError], str]] = {
         {"horovod": {"async_completion": True}}, CPU, ValidationError, "needs a CUDA device",
     ),
     "compression": (
-        {"horovod": {"compression": "bf16"}}, CPU, ValidationError, "use fp16 or none",
+        {"horovod": {"compression": "bf16"}}, CPU, ValidationError, "no bfloat16.*fp16 or none",
+    ),
+    "async completion off the device": (
+        {"backend": "mpi-host", "placement": 2, "horovod": {"async_completion": True}},
+        GPU, CombinationError, "needs backend nccl",
+    ),
+    "hierarchical on a CPU": (
+        {"placement": 2, "horovod": {"hierarchical_allreduce": True}},
+        CPU, CombinationError, "backend mpi would leave it out silently; set backend: nccl",
+    ),
+    "hierarchical on one node": (
+        {"placement": 8, "horovod": {"hierarchical_allreduce": True}},
+        GPU, CombinationError, "placement 8 is on one node",
+    ),
+    "hierarchical without MPI": (
+        {
+            "placement": "2+2",
+            "launcher": "horovodrun",
+            "horovod": {"hierarchical_allreduce": True, "controller": "gloo"},
+        },
+        GPUS, CombinationError, "needs the MPI controller.*set horovod.controller: mpi",
+    ),
+    "hierarchical and torus": (
+        {
+            "placement": "2+2",
+            "horovod": {"hierarchical_allreduce": True, "torus_allreduce": True},
+        },
+        GPUS, ValidationError, "the first alone",
+    ),
+    "torus on one node": (
+        {"placement": 2, "horovod": {"torus_allreduce": True}},
+        GPUS, CombinationError, "torus_allreduce.*is on one node",
+    ),
+    "adasum over Gloo": (
+        {"backend": "gloo", "placement": 2, "horovod": {"op": "adasum"}},
+        CPU, CombinationError, "with the gloo controller there is none",
+    ),
+    "adasum of three": (
+        {"placement": 3, "horovod": {"op": "adasum"}},
+        CPU, CombinationError, "2, 4, 8, ... ranks, and placement 3 has 3",
+    ),
+    "adasum on one node with NCCL": (
+        {"placement": 4, "horovod": {"op": "adasum"}},
+        GPU, CombinationError, "averages inside a node.*backend: mpi-host",
+    ),
+    "adasum on uneven nodes with NCCL": (
+        {"placement": "2+1", "horovod": {"op": "adasum"}},
+        GPUS, CombinationError, "equally many ranks, and placement 2\\+1",
+    ),
+    "adasum in groups": (
+        {"placement": 2, "horovod": {"op": "adasum", "groups": 2}},
+        CPU, ValidationError, "leaves horovod.groups out silently",
+    ),
+    "adasum of GPU memory by MPI": (
+        {"backend": "mpi", "placement": 2, "horovod": {"op": "adasum"}},
+        replace(GPU, mpi=replace(OPENMPI, cuda_aware=True)),
+        CombinationError, "use backend: mpi-host or nccl",
+    ),
+    "deterministic sums of three": (
+        {"placement": 3, "deterministic": True},
+        CPU, ValidationError, "groups: 1 .all gradients together.*fusion_threshold_mb: 0",
+    ),
+    "deterministic sums of three in two groups": (
+        {"placement": 3, "deterministic": True, "horovod": {"groups": 2}},
+        CPU, ValidationError, "order in which 3 ranks are summed",
+    ),
+    "deterministic adasum": (
+        {"placement": 2, "deterministic": True, "horovod": {"op": "adasum"}},
+        CPU, ValidationError, "set horovod.fusion_threshold_mb: 0",
     ),
     "MPI that is not CUDA-aware": (
         {"backend": "mpi"}, GPU, ValidationError, "not CUDA-aware; use backend: mpi-host",
@@ -150,6 +222,82 @@ def test_refused(name: str) -> None:
     with pytest.raises(error, match=words) as caught:
         check_point(point(**keys), machine)
     assert "\n" not in str(caught.value)
+
+
+ALLOWED: dict[str, tuple[dict[str, Any], Machine]] = {
+    "hierarchical": (
+        {"placement": "2+1", "horovod": {"hierarchical_allreduce": True}}, GPUS,
+    ),
+    "torus without MPI": (
+        {
+            "placement": "2+2",
+            "launcher": "horovodrun",
+            "horovod": {"torus_allreduce": True, "controller": "gloo"},
+        },
+        GPUS,
+    ),
+    "async completion": ({"placement": 2, "horovod": {"async_completion": True}}, GPU),
+    "adasum": ({"placement": 4, "horovod": {"op": "adasum"}}, CPU),
+    "adasum between nodes": ({"placement": "2+2", "horovod": {"op": "adasum"}}, GPUS),
+    "adasum through the host": (
+        {"backend": "mpi-host", "placement": 2, "horovod": {"op": "adasum"}}, GPU,
+    ),
+    # Alone, Horovod reduces nothing: the base of a sweep has its points' tuning.
+    "one rank": (
+        {"horovod": {"op": "adasum", "hierarchical_allreduce": True}, "deterministic": True}, CPU,
+    ),
+    "deterministic sums of two": ({"placement": 2, "deterministic": True}, CPU),
+    "deterministic, one group": (
+        {"placement": 3, "deterministic": True, "horovod": {"groups": 1}}, CPU,
+    ),
+    "deterministic, nothing fused": (
+        {"placement": 3, "deterministic": True, "horovod": {"fusion_threshold_mb": 0}}, CPU,
+    ),
+    "deterministic adasum, nothing fused": (
+        {
+            "placement": 2,
+            "deterministic": True,
+            "horovod": {"op": "adasum", "fusion_threshold_mb": 0},
+        },
+        CPU,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(ALLOWED))
+def test_allowed(name: str) -> None:
+    keys, machine = ALLOWED[name]
+    assert check_point(point(**keys), machine).world_size == point(**keys).world_size
+
+
+def with_facts(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
+    """Give the regressor other facts than it has."""
+    info = replace(registry.info("stress_strain"), **facts)
+    monkeypatch.setattr(registry, "info", lambda name: info)
+
+
+def test_images_may_be_channels_last_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_facts(monkeypatch, image_inputs=True)
+    check_point(point(execution={"channels_last": True}), CPU)
+
+
+def test_streams_are_not_cut_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_facts(monkeypatch, order="streams")
+    check_point(point(), CPU)
+    with pytest.raises(ValidationError, match="carries state from batch to batch"):
+        check_point(point(execution={"accumulate": 3}), CPU)
+
+
+def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = point(execution={"compile": True})
+    compiler = tmp_path / "g++"
+    compiler.touch()
+    compiler.chmod(0o755)
+    resolved = check_point(point(), CPU)
+    check_options(config, resolved, CPU, {"PATH": str(tmp_path)})
+    for environ, name in ({"PATH": "/nowhere"}, r"g\+\+"), ({"CXX": "/no/icpx -v"}, "/no/icpx"):
+        with pytest.raises(MissingDependencyError, match=f"compile.*{name}.*install g"):
+            check_options(config, resolved, CPU, environ)
 
 
 def test_another_interpreter_is_not_judged_by_this_ones_modules() -> None:
@@ -210,6 +358,17 @@ def test_a_point_asked_for_by_name_is_never_left_out() -> None:
     named = {"engine": "ddp", "backend": "mpi"}
     with pytest.raises(CombinationError, match="no MPI process group"):
         plan(sweep(engine=["horovod", "ddp"], backend=["mpi", "gloo"], include=[named]), CPU)
+
+
+def test_options_that_a_placement_cannot_have_are_left_out_and_said() -> None:
+    tuned = {"horovod": {"hierarchical_allreduce": [False, True]}}
+    planned = plan(sweep(placement=["1x2", "2x2"], **tuned), GPUS)
+    assert len(planned.points) == 3
+    ((left, why),) = planned.left_out
+    assert str(left.placement) == "1x2"
+    assert "is on one node" in why
+    with pytest.raises(ValidationError, match=r"no point of horovod\.hierarchical_allreduce true"):
+        plan(sweep(placement=["1x2", "1x4"], **tuned), GPUS)
 
 
 def test_sizes_are_always_errors() -> None:

@@ -242,10 +242,12 @@ def _say(text: str) -> None:
 
 def make_feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -> Feed:
     """Return what gives this rank its batches."""
-    from harness.feed.shard import Shard
+    from harness.feed.shard import make_shard
 
     samples = workload.train()
-    shard = Shard(len(samples), config.rank_batch, world.rank, world.size, config.seed)
+    shard = make_shard(
+        workload.info.order, len(samples), config.rank_batch, world.rank, world.size, config.seed
+    )
     return engine.feed(config.data, samples, shard)
 
 

@@ -28,6 +28,11 @@ def make_parts(
     ``model(inputs, training=...)`` is called by whoever trains; ``loss(outputs, targets)`` takes
     the outputs first, as in PyTorch, and returns the mean over the samples, in float32.
     """
+    if keras.backend.backend() != "tensorflow":
+        raise WorkloadError(
+            f"Keras runs on {keras.backend.backend()} here; set KERAS_BACKEND=tensorflow, or "
+            "backend in ~/.keras/keras.json"
+        )
     trained = model.trainable_variables
     return Parts(
         framework="tensorflow",
@@ -50,6 +55,19 @@ def no_fused(fused: bool) -> None:
             f"Keras {keras.__version__} has no fused optimisers; set "
             "execution.fused_optimiser to false, or execution.compile to true"
         )
+
+
+_predict: Any = tf.function(
+    lambda model, inputs: model(inputs, training=False), reduce_retracing=True, autograph=False
+)
+
+
+def predict(model: Any, inputs: Any) -> Any:
+    """Return ``model(inputs, training=False)``, compiled once a model; it changes nothing in it.
+
+    For models that carry no state from batch to batch, and whose ``call`` is plain TensorFlow.
+    """
+    return _predict(model, inputs)
 
 
 def batches(samples: Samples, size: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:

@@ -141,7 +141,7 @@ def test_gather_copies_in_order_and_refuses_what_is_not_there(tmp_path: Path) ->
 
 def test_a_framework_without_a_model_is_one_line(tmp_path: Path) -> None:
     workload = StressStrain({}, tmp_path)
-    with pytest.raises(WorkloadError, match="has no jax model yet; it has: torch"):
+    with pytest.raises(WorkloadError, match="has no jax model; it has: torch, tensorflow"):
         workload.parts("jax", seed=0)
 
 

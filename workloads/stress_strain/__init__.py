@@ -1,9 +1,9 @@
 """The stress-strain regressor: two material parameters from a noisy cyclic shear test.
 
 ``physics`` is the constitutive model, ``curves`` the labelled curves by index, ``store`` their
-file, ``making`` how it comes about, ``torch_model`` the network in PyTorch. The default size and
-network are those of a study at TU Dresden (2022): 1,000,000 curves of 200 points, 153,441
-parameters, batch 75.
+file, ``making`` how it comes about, ``network`` the network's numbers, ``torch_model`` and
+``tf_model`` the network itself. The default size and network are those of a study at TU Dresden
+(2022): 1,000,000 curves of 200 points, 153,441 parameters, batch 75.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workloads.stress_strain.store import DataSet, DataSpec, open_data
 _INFO = WorkloadInfo(
     name="stress_strain",
     title="Stress-strain curves to material parameters (1-D convolutional regressor)",
-    frameworks=("torch",),
+    frameworks=("torch", "tensorflow"),
     parameters=153_441,
     target_metric="mse",
     learning_rate=4.7331e-4,
@@ -100,9 +100,13 @@ class StressStrain(Workload):
         """Build the network, equal on every rank for one ``seed``, and what trains it."""
         if framework not in self.info.frameworks:
             raise WorkloadError(
-                f"{self.info.name} has no {framework} model yet; "
+                f"{self.info.name} has no {framework} model; "
                 f"it has: {', '.join(self.info.frameworks)}"
             )
+        if framework == "tensorflow":
+            from workloads.stress_strain import tf_model
+
+            return tf_model.build(seed)
         from workloads.stress_strain import torch_model
 
         return torch_model.build(seed)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import nn
 
 from workloads.api import Parts, Samples
-from workloads.stress_strain.curves import CHANNELS, LABELS, POINTS
+from workloads.stress_strain.curves import CHANNELS, LABELS
+from workloads.stress_strain.network import (
+    FILTERS,
+    HIDDEN,
+    POOLED,
+    POOLS,
+    WIDTHS,
+    flops_per_sample,
+    initial_weights,
+)
 from workloads.torch_parts import batches, evaluating, make_parts, seeded
 
 _EVALUATION_BATCH = 4096
@@ -21,16 +29,16 @@ class StressStrainNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv1d(CHANNELS, 32, kernel_size=9, padding="same"),
+            nn.Conv1d(CHANNELS, FILTERS, WIDTHS[0], padding="same"),
             nn.ReLU(),
-            nn.MaxPool1d(2),
-            nn.Conv1d(32, 32, kernel_size=7, padding="same"),
+            nn.MaxPool1d(POOLS[0]),
+            nn.Conv1d(FILTERS, FILTERS, WIDTHS[1], padding="same"),
             nn.ReLU(),
-            nn.MaxPool1d(4),
+            nn.MaxPool1d(POOLS[1]),
             nn.Flatten(),
-            nn.Linear(32 * POINTS // 8, 181),
+            nn.Linear(FILTERS * POOLED, HIDDEN),
             nn.ReLU(),
-            nn.Linear(181, LABELS),
+            nn.Linear(HIDDEN, LABELS),
         )
 
     def forward(self, curves: torch.Tensor) -> torch.Tensor:
@@ -45,33 +53,15 @@ def build(seed: int) -> Parts:
 
 
 def make_model(seed: int) -> StressStrainNet:
-    """Return the network with weights and biases uniform in +-1/sqrt(fan-in), PyTorch's default.
-
-    The numbers come from a generator of their own, and the global random state, which PyTorch's own
-    initialisation draws from, is put back: it stays as it was.
-    """
-    with seeded(seed) as generator:
-        model = StressStrainNet()
+    """Return the network with the weights of ``seed``; the global random state stays as it was."""
+    with seeded(seed):
+        model = StressStrainNet()  # draws numbers that are not used
+    weighted = [layer for layer in model.layers if isinstance(layer, nn.Conv1d | nn.Linear)]
     with torch.no_grad():
-        for layer in model.layers:
-            if isinstance(layer, nn.Conv1d | nn.Linear):
-                bound = 1 / math.sqrt(layer.weight[0].numel())
-                for parameter in layer.parameters():
-                    parameter.uniform_(-bound, bound, generator=generator)
+        for layer, values in zip(weighted, initial_weights(seed).values(), strict=True):
+            for parameter, value in zip(layer.parameters(), values, strict=True):
+                parameter.copy_(torch.from_numpy(value))
     return model
-
-
-def flops_per_sample() -> float:
-    """Return the floating-point operations of one training step, a sample.
-
-    Convention: a multiply-add is two; convolutions and matrix products alone are counted, not
-    biases, activations, pooling, loss and optimiser. Backward takes each product twice more, for
-    the gradients of weights and of inputs; the first layer's inputs need none.
-    """
-    first = 2 * POINTS * 32 * (CHANNELS * 9)
-    second = 2 * (POINTS // 2) * 32 * (32 * 7)
-    dense = 2 * (32 * POINTS // 8) * 181 + 2 * 181 * LABELS
-    return float(2 * first + 3 * (second + dense))
 
 
 def evaluate(model: Any, samples: Samples) -> dict[str, float]:

@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +20,17 @@ from numpy.typing import NDArray
 from harness import affinity, instruments, provenance, ranks, raw, watchdog
 from harness.clock import told_if_slow, utc_now
 from harness.config.instruments import is_timeline
-from harness.config.models import LearningRate, RunConfig
+from harness.config.models import RunConfig, Train
 from harness.engines.api import Engine, Step, World
 from harness.engines.evidence import of_launch
 from harness.errors import HarnessError
 from harness.feed.shard import Feed
+from harness.learning_rate import learning_rate
 from harness.measure import allreduce, gate, steadiness, window
 from harness.record import BackendProof, RunRecord, Window, WorkloadFacts
 from harness.spec import Resolved, RunSpec
 from workloads import registry
-from workloads.api import Parts, Workload, WorkloadError, WorkloadInfo
+from workloads.api import Parts, Workload, WorkloadError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,6 +144,10 @@ def measure(
     facts = _workload_facts(workload, parts, rate)
     if is_timeline(config):
         return _timeline(job, timeline_file, proofs, start, facts)
+    if config.train is not None:
+        # By hand a launch has no folder of its own.
+        folder = timeline_file.parent if timeline_file.name else None
+        return _training(job, config.train, workload, folder, proofs, start, facts)
     with instruments.sampled(job) as sampler:
         warm = window.warm_up(step, job.feed.next, engine, config.measure)
         steps = window.planned_steps(config.measure, warm.step_s)
@@ -193,6 +197,36 @@ def _timeline(
     return Measured(fields, None)
 
 
+def _training(
+    job: instruments.Job,
+    train: Train,
+    workload: Workload,
+    folder: Path | None,
+    proofs: Sequence[BackendProof],
+    start: Start,
+    facts: WorkloadFacts,
+) -> Measured | None:
+    """Train to the end instead of measuring a window."""
+    from harness import training
+
+    found = training.run_training(
+        training.trainee(
+            job.config, train, workload, job.engine, job.world, job.step, job.feed, folder
+        )
+    )
+    ranks_facts = job.engine.gather(_rank_facts(job.engine, start))
+    if job.world.rank != 0:
+        return None
+    fields = {
+        "kind": "train",
+        "workload": facts,
+        "backend": of_launch(proofs),
+        "training": found,
+        "provenance": provenance.collect(ranks_facts, job.engine.versions()),
+    }
+    return Measured(fields, None)
+
+
 def _rank_facts(engine: Engine, start: Start) -> Mapping[str, Any]:
     return provenance.of_rank(
         start.cores,
@@ -214,14 +248,6 @@ def _checked(job: instruments.Job, timed: window.RankWindow) -> str:
         gradient_allreduce=job.step.gradient_allreduce,
     )
     return str(checksums[job.world.rank])
-
-
-def learning_rate(wanted: LearningRate, info: WorkloadInfo, global_batch: int) -> float:
-    """Return the rate in force: base × (global batch / base batch) to the rule's power."""
-    base = wanted.base if wanted.base is not None else info.learning_rate
-    base_batch = wanted.base_batch if wanted.base_batch is not None else info.learning_rate_batch
-    ratio = global_batch / base_batch
-    return base * {"none": 1.0, "sqrt": sqrt(ratio), "linear": ratio}[wanted.rule]
 
 
 def prepare(config: RunConfig, data_dir: Path, engine: Engine, world: World) -> Workload:

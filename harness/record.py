@@ -212,13 +212,13 @@ class FeedTimes(Frozen):
 class Evaluation(Frozen):
     """The test split at one moment of a training; times are the longest rank's, from its start."""
 
-    step: int
+    step: int  # steps done; 0: the weights as they were initialised
     epoch: float  # of the training set
-    train_s: float  # in training steps, without evaluations and checkpoints
-    wall_s: float  # with them
-    learning_rate: float  # of the last step
-    loss: float  # mean over ranks and the steps since the evaluation before
-    metrics: dict[str, float]
+    train_s: float  # in training steps alone
+    wall_s: float  # until the metrics were known: with evaluations, checkpoints, noise estimates
+    learning_rate: float | None  # of the last step; None at step 0
+    loss: float | None  # mean over ranks and the steps since the evaluation before
+    metrics: dict[str, float]  # of rank 0's model
 
 
 class NoiseEstimate(Frozen):
@@ -234,11 +234,12 @@ class NoiseEstimate(Frozen):
 
 
 class Training(Frozen):
-    """A training to an epoch count or a target metric."""
+    """A training to an epoch count or a target metric; times are the longest rank's."""
 
     steps: int
     epochs: float
-    samples: int
+    samples: int  # of all ranks
+    steps_per_epoch: int
     metric: str
     lower_is_better: bool
     target: float | None
@@ -249,10 +250,13 @@ class Training(Frozen):
     train_s: float
     evaluation_s: float
     checkpoint_s: float
-    wall_s: float
+    noise_s: float
+    wall_s: float  # all of these, and what lies between them
     evaluations: tuple[Evaluation, ...]
     noise: tuple[NoiseEstimate, ...]
-    parameter_checksum: str
+    parameter_checksum: str  # equal on all ranks, or there is no record
+    gradient_allreduce: bool  # False where one rank trains alone
+    bytes_reduced: int  # by one rank
     checkpoint: str | None = None  # the last one's file, in the launch's log folder
 
 

@@ -13,6 +13,7 @@ from harness.config.identity import point_id
 from harness.config.instruments import OFFERED, is_timeline, lacking
 from harness.config.models import RunConfig, Sweep
 from harness.config.placement import Placement
+from harness.config.training import training_config
 from harness.detect import Machine
 from harness.engines.registry import ENGINES, INSTALL
 from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
@@ -44,8 +45,17 @@ class Plan:
         return self.resolved[point_id(config)]
 
 
-def plan(sweep: Sweep, machine: Machine, environ: Mapping[str, str] = os.environ) -> Plan:
+def plan(
+    sweep: Sweep,
+    machine: Machine,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    training: bool = False,
+) -> Plan:
     """Expand and check a whole sweep, and the environment that its ranks inherit.
+
+    With ``training`` each point is trained as ``sweep.train`` says. A training is compared with
+    nothing, so there are no bases, and no timelines either.
 
     Combinations that the table of ``harness.legal`` does not have, and options that
     ``harness.options`` does not have with them, are left out if multiplication made them and each
@@ -59,6 +69,8 @@ def plan(sweep: Sweep, machine: Machine, environ: Mapping[str, str] = os.environ
     illegal: list[tuple[RunConfig, CombinationError]] = []
     rows = zip(expansion.points, expansion.bases, expansion.named, expansion.timelines, strict=True)
     for point, base, named, timeline in rows:
+        if training:
+            point, base, timeline = training_config(point, sweep.train), None, None
         try:
             decided = check_point(point, machine)
         except CombinationError as error:
@@ -143,6 +155,7 @@ def check_training(config: RunConfig, machine: Machine) -> Resolved:
             "smaller batch or more samples"
         )
     _check_instruments(config)
+    _check_warmup(config)
     check_options(config, resolved, machine)
     _check_cores(config, resolved, machine)
     _check_modules(config, resolved, machine)
@@ -241,6 +254,16 @@ def _check_instruments(config: RunConfig) -> None:
     if config.world_size < 2:
         raise ConfigError(
             "measure.instruments: timeline needs 2 ranks or more: alone, Horovod reduces nothing"
+        )
+
+
+def _check_warmup(config: RunConfig) -> None:
+    rate = config.learning_rate
+    if config.train is not None and rate.warmup_epochs and rate.rule == "none":
+        raise ConfigError(
+            "learning_rate.warmup_epochs: a warm-up goes from the base rate to what the rule makes "
+            "of it, and rule none leaves it as it is; set rule to sqrt or linear, or warmup_epochs "
+            "to 0"
         )
 
 

@@ -76,6 +76,22 @@ def run(
 
 
 @app.command()
+def train(
+    sweep: Sweep,
+    overrides: Set = None,
+    results: Results = RESULTS,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be started; start nothing.")
+    ] = False,
+    slots: Slots = None,
+) -> int:
+    """Train what is missing of a sweep's points to a target or an epoch count (its `train:`)."""
+    from harness.cli.sweeps import command_run
+
+    return command_run(sweep, overrides or [], results, dry_run, slots, training=True)
+
+
+@app.command()
 def validate(
     sweep: Sweep, overrides: Set = None, results: Results = RESULTS, slots: Slots = None
 ) -> int:

@@ -8,9 +8,18 @@ from pathlib import Path
 
 
 def command_run(
-    source: str, overrides: Sequence[str], results: Path, dry_run: bool, slots: int | None
+    source: str,
+    overrides: Sequence[str],
+    results: Path,
+    dry_run: bool,
+    slots: int | None,
+    *,
+    training: bool = False,
 ) -> int:
-    """Run what is missing of a sweep; return 0, 1 where a launch failed, 130 where interrupted."""
+    """Run what is missing of a sweep; return 0, 1 where a launch failed, 130 where interrupted.
+
+    With ``training`` its points are trained, instead of measured in windows.
+    """
     from harness.config import load_sweep
     from harness.detect import detect_machine
     from harness.runner import commands, run_sweep
@@ -19,14 +28,14 @@ def command_run(
     sweep = load_sweep(source, overrides)
     machine = detect_machine(slots)
     if dry_run:
-        lines = list(commands(sweep, machine, results))
+        lines = list(commands(sweep, machine, results, training=training))
         for line in lines:
             print(line)
         if not lines:  # not among the lines that a shell may be given
             print(f"{sweep.name}: nothing is missing, nothing to start", file=sys.stderr)
         return 0
     with reporter() as report:
-        summary = run_sweep(sweep, machine, results, report=report)
+        summary = run_sweep(sweep, machine, results, report=report, training=training)
     print(summary.text())
     return summary.exit_code
 

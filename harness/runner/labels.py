@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.config import RunConfig
 from harness.config.identity import canonical, point_id
+from harness.config.training import is_training
 
 _NAMED = ("engine", "backend", "placement", "batch_size", "global_batch_size")  # always shown
 #: Follow from the engine: a sweep asks for one set, and an engine leaves out what it lacks.
@@ -42,14 +43,15 @@ def launch_labels(launches: Iterable[RunConfig], timelines: Iterable[RunConfig])
 
 
 def label(config: RunConfig) -> str:
-    """Return the short name of one point: ``horovod/mpi 1x2 batch 75``."""
+    """Return the short name of one launch: ``stress_strain horovod/mpi 1x2 batch 75 training``."""
     engine = f"{config.engine}/{config.backend}" if config.backend else config.engine
     batch = (
         f"batch {config.batch_size}"
         if config.batch_size is not None
         else f"global batch {config.global_batch_size}"
     )
-    return f"{config.workload.name} {engine} {config.placement} {batch}"
+    suffix = " training" if is_training(config) else ""
+    return f"{config.workload.name} {engine} {config.placement} {batch}{suffix}"
 
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

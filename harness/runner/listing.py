@@ -32,6 +32,7 @@ class _Point(BaseModel):
     label: str
     base: bool
     runs: tuple[str, ...]
+    training: bool = False
 
 
 class _PointsFile(BaseModel):
@@ -91,24 +92,31 @@ def _in_vain(attempts: int) -> str:
 
 
 def write_points(work: Work, store: Store, names: Mapping[str, str], blocks: int) -> None:
-    """Write down what a sweep was asked for last; listing then needs neither it nor its machine."""
+    """Write down what a sweep was asked for last; listing then needs neither it nor its machine.
+
+    A folder may have windows and trainings of one sweep: what was asked for of the other stays.
+    """
     bases = {point_id(base) for base in work.plan.bases if base is not None}
-    points = [
-        {
-            "point_id": point_id(config),
-            "label": names[point_id(config)],
-            "base": point_id(config) in bases,
-            "runs": [run_id(config, repeat) for repeat in repeats],
-        }
+    mine = tuple(
+        _Point(
+            point_id=point_id(config),
+            label=names[point_id(config)],
+            base=point_id(config) in bases,
+            runs=tuple(run_id(config, repeat) for repeat in repeats),
+            training=work.training,
+        )
         for configs, repeats in (
             (work.plan.launches, range(blocks)),
             (work.plan.timelines, range(1)),  # in the first block only
         )
         for config in configs
-    ]
-    data = {"schema_version": SCHEMA_VERSION, "points": points}
+    )
+    before = _read_points(store)
+    kept = [p for p in before.points if p.training != work.training] if before else []
+    points = (*kept, *mine) if work.training else (*mine, *kept)
+    data = _PointsFile(schema_version=SCHEMA_VERSION, points=points)
     try:
-        write_atomic(store.path / POINTS_FILE, json.dumps(data, indent=1).encode())
+        write_atomic(store.path / POINTS_FILE, data.model_dump_json(indent=1).encode())
     except OSError as error:
         place = store.path / POINTS_FILE
         raise StoreError(f"{place}: cannot be written: {error.strerror}") from error
@@ -124,7 +132,8 @@ def list_sweep(folder: Path) -> SweepState:
     return SweepState(store.name, str(folder), created if isinstance(created, str) else "", points)
 
 
-def _planned_points(store: Store) -> tuple[PointState, ...] | None:
+def _read_points(store: Store) -> _PointsFile | None:
+    """Return what a sweep was asked for last; None where nobody wrote it down, or not we."""
     path = store.path / POINTS_FILE
     try:
         plan = _PointsFile.model_validate_json(path.read_bytes(), strict=True)
@@ -136,6 +145,13 @@ def _planned_points(store: Store) -> tuple[PointState, ...] | None:
         return None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    return plan
+
+
+def _planned_points(store: Store) -> tuple[PointState, ...] | None:
+    plan = _read_points(store)
+    if plan is None:
+        return None
     done = store.sound_ids()
     failed: dict[str, int] = {}
     for name, _ in store.attempts():

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.clock import utc_now
+from harness.config import RunConfig
 from harness.config.instruments import is_timeline
+from harness.config.training import is_training
 from harness.detect import Machine
 from harness.errors import HarnessError, StoreError
 from harness.launch import Command, build
-from harness.record import RunError, RunRecord
+from harness.record import Kind, RunError, RunRecord
 from harness.runner.diagnose import Verdict, diagnose
 from harness.runner.interrupts import Interrupts
 from harness.runner.launcher import Ending, Guard, new_launch_id, run_launch
@@ -129,7 +131,7 @@ def _failure(
     logs = read_logs(log_dir)
     verdict = diagnose(ending, logs, spec.timeout_s, spec.resolved.world_size)
     return RunRecord(
-        kind="timeline" if is_timeline(spec.config) else "bench",
+        kind=kind_of(spec.config),
         run_id=spec.run_id,
         attempt=spec.attempt,
         status=verdict.status,
@@ -142,6 +144,13 @@ def _failure(
         argv=argv,
         error=_error(verdict, ending, logs),
     )
+
+
+def kind_of(config: RunConfig) -> Kind:
+    """Return what a launch of ``config`` is for."""
+    if is_training(config):
+        return "train"
+    return "timeline" if is_timeline(config) else "bench"
 
 
 def _error(verdict: Verdict, ending: Ending, logs: Logs) -> RunError:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from harness.record import RunRecord
+from harness.record import RunRecord, Training
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -153,9 +153,23 @@ def outcome(label: str, record: RunRecord) -> str:
     """Return one line about a launch that ended."""
     if record.window is not None:
         return f"{label}: {record.window.throughput_samples_per_s:,.0f} samples/s"
+    if record.training is not None:
+        return f"{label}: {trained(record.training)}"
     if record.error is not None:
         return f"{label}: {record.status}: {record.error.cause}"
     return f"{label}: {record.status}"
+
+
+def trained(found: Training) -> str:
+    """Return what a training came to: ``mse 0.0019 after 3 epochs, 41 s; target 0.002 reached``."""
+    value = found.evaluations[-1].metrics[found.metric]
+    text = (
+        f"{found.metric} {value:.4g} after {found.epochs:.3g} epochs, {duration(found.train_s)} "
+        "of training"
+    )
+    if found.target is None:
+        return text
+    return f"{text}; target {found.target:g} {'reached' if found.reached else 'not reached'}"
 
 
 def duration(seconds: float) -> str:

@@ -27,6 +27,7 @@ class Work:
     machine: Machine
     plan: Plan
     folder: Path
+    training: bool = False  # each point is trained, instead of measured in windows
 
     def launches(self, repeat: int) -> tuple[RunConfig, ...]:
         """Return the distinct configs that block ``repeat`` (from 0) launches.
@@ -39,16 +40,19 @@ class Work:
     def blocks(self) -> int:
         """Return how many blocks there are at least."""
         measure = self.sweep.measure
-        if measure.ci_target is None:
+        if self.ci_target is None:
             return measure.blocks
         return max(measure.blocks, min(MIN_BLOCKS_FOR_TARGET, measure.max_blocks))
 
     @property
     def max_blocks(self) -> int:
         """Return how many blocks there are at most."""
-        return (
-            self.blocks if self.sweep.measure.ci_target is None else self.sweep.measure.max_blocks
-        )
+        return self.blocks if self.ci_target is None else self.sweep.measure.max_blocks
+
+    @property
+    def ci_target(self) -> float | None:
+        """Return how narrow throughput's intervals are to be; trainings are not run for that."""
+        return None if self.training else self.sweep.measure.ci_target
 
 
 @dataclass(frozen=True)
@@ -61,14 +65,15 @@ class Planned:
     block: BlockRef
 
 
-def planned(sweep: Sweep, machine: Machine, results: Path) -> Work:
+def planned(sweep: Sweep, machine: Machine, results: Path, *, training: bool = False) -> Work:
     """Check a sweep against a machine; raise a HarnessError on the first fault."""
-    checked = plan(sweep, machine)
-    if sweep.measure.ci_target is not None:
+    checked = plan(sweep, machine, training=training)
+    work = Work(sweep, machine, checked, (results / sweep.name).absolute(), training)
+    if work.ci_target is not None:
         from harness.stats import require_scipy
 
         require_scipy("measure.ci_target")  # not after the blocks that it is to judge
-    return Work(sweep, machine, checked, (results / sweep.name).absolute())
+    return work
 
 
 def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
@@ -81,7 +86,7 @@ def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
     """
     bases = {point_id(base) for base in work.plan.bases if base is not None}
     # The first blocks, too: an interval that ends a sweep at the first look is the least sure.
-    sequential = work.sweep.measure.ci_target is not None
+    sequential = work.ci_target is not None
     ordered = sorted(
         work.launches(repeat),
         key=lambda config: (is_timeline(config), _shuffle_key(config, repeat)),

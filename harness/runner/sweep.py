@@ -75,8 +75,9 @@ def run_sweep(
     report: Report,
     data_dir: Path | None = None,
     launch: Launch = launch_point,
+    training: bool = False,
 ) -> Summary:
-    """Run what is missing of ``sweep`` below ``results``.
+    """Run what is missing of ``sweep`` below ``results``: windows, or with ``training`` trainings.
 
     Everything is checked before anything is written or started; what fails then is a HarnessError.
     Data that is missing is made before the first launch; WorkloadError where it cannot be. What
@@ -84,7 +85,7 @@ def run_sweep(
     with all its processes; what is done is kept. A second runner of the same folder on the same
     host is refused (``alone``).
     """
-    work = schedule.planned(sweep, machine, results)
+    work = schedule.planned(sweep, machine, results, training=training)
     data_dir = data_dir or default_data_dir()
     store = Store.open(work.folder, create=True)
     with alone(store.path):
@@ -176,7 +177,7 @@ class _Run:
 
     def _launches(self) -> Iterator[Planned]:
         """Yield the blocks asked for, then more of them while an interval is too wide."""
-        work, target = self._work, self._work.sweep.measure.ci_target
+        work, target = self._work, self._work.ci_target
         self._begin(work.blocks)
         for repeat in range(work.blocks):
             yield from schedule.block_launches(work, repeat)
@@ -196,9 +197,11 @@ class _Run:
         self._report.begin(self._work.sweep.name, len(ids), done)
 
 
-def commands(sweep: Sweep, machine: Machine, results: Path) -> Iterator[str]:
+def commands(
+    sweep: Sweep, machine: Machine, results: Path, *, training: bool = False
+) -> Iterator[str]:
     """Yield the lines of a dry run: each missing launch as a comment and a shell command."""
-    work = schedule.planned(sweep, machine, results)
+    work = schedule.planned(sweep, machine, results, training=training)
     names = launch_labels(work.plan.launches, work.plan.timelines)
     # Nothing may be written, so the store is not opened: it only names paths here.
     place = Place(machine, Store(work.folder), default_data_dir(), sweep.measure.timeout_s)

@@ -100,7 +100,7 @@ class Ddp(TorchEngine):
                 f"the launcher started {place.size} ranks, the config asks for "
                 f"{self.resolved.world_size}"
             )
-        self.prepare_device(place.local_rank)
+        self.prepare_device(place.local_rank, place.rank)
         device = self.device if self.device.type == "cuda" else None
         dist.init_process_group(
             self.resolved.backend or "gloo",
@@ -117,7 +117,7 @@ class Ddp(TorchEngine):
         ids = [self.device.index] if self.device.type == "cuda" else None
         wrapped = DistributedDataParallel(model, device_ids=ids, **_no_buffers())
         optimiser = parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser)
-        return DdpStep(parts, wrapped, optimiser, self)
+        return self.keep(DdpStep(parts, wrapped, optimiser, self))
 
     @override
     def allreduce(self, buffer: Any) -> None:

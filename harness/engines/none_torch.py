@@ -20,14 +20,14 @@ class NoneTorch(TorchEngine):
 
     @override
     def start(self) -> World:
-        self.prepare_device(0)
+        self.prepare_device(0, 0)
         return World(rank=0, size=1, local_rank=0, local_size=1)
 
     @override
     def build(self, parts: Parts, learning_rate: float) -> TorchStep:
         model = parts.model.to(self.device)
         optimiser = parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser)
-        return TorchStep(parts, model, optimiser, self.config.execution, self.device)
+        return self.keep(TorchStep(parts, model, optimiser, self.config.execution, self.device))
 
     @override
     def allreduce(self, buffer: Any) -> None:

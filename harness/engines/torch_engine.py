@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import os
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from harness.engines import active
+from harness.engines.active import Finding
 from harness.engines.api import Engine
+from harness.engines.torch_step import TorchStep
 from harness.errors import MissingDependencyError
 from harness.feed.shard import Shard
 from harness.feed.torch_feed import TorchFeed, make_feed
 from workloads.api import Samples
+
+_Step = TypeVar("_Step", bound=TorchStep)
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+_AMPERE = (8, 0)  # the first generation that has TF32
 
 
 class TorchEngine(Engine):
@@ -22,9 +32,13 @@ class TorchEngine(Engine):
 
     framework = "torch"
     device: torch.device
+    _step: TorchStep | None = None
+    _options: Mapping[str, str] = MappingProxyType({})  # evidence, by option
 
-    def prepare_device(self, local_rank: int) -> None:
+    def prepare_device(self, local_rank: int, rank: int) -> None:
         """Take this rank's device and cores, and set the precision that was asked for."""
+        if self.config.deterministic:
+            make_deterministic(self.config.seed + rank)
         torch.set_num_threads(self.resolved.cores_per_rank)
         tf32 = self.config.execution.precision == "tf32"
         # Without this torch runs convolutions in TF32 by default, and 'fp32' would not be true.
@@ -47,6 +61,18 @@ class TorchEngine(Engine):
             )
         self.device = torch.device("cuda", index)
         torch.cuda.set_device(self.device)
+
+    def keep(self, step: _Step, findings: Iterable[Finding] = ()) -> _Step:
+        """Return the step that was built; LaunchError where an option is not in force."""
+        self._options = active.require([*self._findings(), *findings])
+        self._step = step
+        return step
+
+    def _findings(self) -> Iterator[Finding]:
+        if self.config.execution.precision == "tf32":
+            yield tf32(self.device)
+        if self.config.deterministic:
+            yield deterministic()
 
     @override
     def make_buffer(self, count_bytes: int) -> Any:
@@ -71,9 +97,12 @@ class TorchEngine(Engine):
 
     @override
     def facts(self) -> dict[str, Any]:
+        shown = self._step.options if self._step is not None else None
+        options = {**self._options, **(shown or {})}
         return {
             "threads": torch.get_num_threads(),
             "interop_threads": torch.get_num_interop_threads(),
+            **({"options": options} if options else {}),
         }
 
     @override
@@ -92,3 +121,44 @@ class TorchEngine(Engine):
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def make_deterministic(seed: int) -> None:
+    """Let torch use nothing whose result varies, and seed what draws random numbers.
+
+    Called before CUDA starts: cuBLAS reads its workspace when it does. An operation that has no
+    deterministic form raises RuntimeError from then on.
+    """
+    os.environ.setdefault(_CUBLAS, ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def deterministic() -> Finding:
+    """Read back what ``make_deterministic`` has set."""
+    told = {
+        "use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "cudnn.deterministic": bool(torch.backends.cudnn.deterministic),
+        "no cudnn.benchmark": not torch.backends.cudnn.benchmark,
+    }
+    evidence = ", ".join(f"{name}: {value}" for name, value in told.items())
+    return Finding(
+        "deterministic: true", all(told.values()), f"{evidence}, {_CUBLAS}={os.environ[_CUBLAS]}"
+    )
+
+
+def tf32(device: torch.device) -> Finding:
+    """Read back whether matrix products and convolutions may use TF32, and whether this GPU can."""
+    matmul = bool(torch.backends.cuda.matmul.allow_tf32)
+    cudnn = bool(torch.backends.cudnn.allow_tf32)
+    capability = torch.cuda.get_device_capability(device)
+    return Finding(
+        "execution.precision: tf32",
+        matmul and cudnn and capability >= _AMPERE,
+        f"matmul.allow_tf32: {matmul}, cudnn.allow_tf32: {cudnn}, compute capability "
+        f"{capability[0]}.{capability[1]} (TF32 needs 8.0)",
+    )

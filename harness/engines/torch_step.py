@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from harness.config.models import Execution
+from harness.engines import active, torch_probe
 from harness.engines.api import Reduced, Step
 from harness.engines.torch_clock import TorchClock
+from harness.engines.torch_memory import raise_if_memory
 from harness.errors import LaunchError
 from workloads.api import Parts, Samples
 
@@ -58,14 +60,43 @@ class TorchStep(Step):
         self._loss = parts.loss
         self._parts = parts
         self._accumulate = execution.accumulate
-        self._bf16 = execution.precision == "bf16"
+        self._execution = execution
+        #: Evidence of what was asked for, by option; None until a first step has shown it.
+        self.options: dict[str, str] | None = None
         self._clock = TorchClock(device)
         self._reduced_steps = 0
         self._reduced_bytes = 0
 
     @override
     def run(self, batch: tuple[Any, ...], *, sync: bool = True) -> Any:
+        if self.options is None:
+            return self._first_step(batch, sync)
         return self._step(lambda: batch, nothing, sync)
+
+    def _first_step(self, batch: tuple[Any, ...], sync: bool) -> Any:
+        """Make a step, and look whether it is the one that was asked for: LaunchError if not."""
+        wanted = self._execution
+        findings = [torch_probe.fused(self.optimiser)] if wanted.fused_optimiser else []
+        if wanted.precision == "bf16" or wanted.channels_last:
+            seen = self._look(batch[0])
+            findings += [torch_probe.precision(seen)] if wanted.precision == "bf16" else []
+            findings += [torch_probe.layout(seen)] if wanted.channels_last else []
+        shown = active.require(findings)
+        before = torch_probe.compiled_graphs() if wanted.compile else (0, 0)
+        loss = self._step(lambda: batch, nothing, sync)
+        if wanted.compile:
+            after = torch_probe.compiled_graphs()
+            shown |= active.require([torch_probe.compiled(before, after)])
+        self.options = shown
+        return loss
+
+    def _look(self, inputs: Any) -> torch_probe.Activations:
+        """Look at what the model's layers make of a batch, the compiled ones left alone."""
+        before = self._random_state()
+        with self._autocast():
+            seen = torch_probe.look(self._plain, lambda: self._plain(self._laid_out(inputs)))
+        self._set_random_state(before)
+        return seen
 
     @override
     def run_marked(self, next_batch: Callable[[], Any], *, sync: bool = True) -> Any:
@@ -94,8 +125,14 @@ class TorchStep(Step):
     def restore(self, snapshot: Any) -> None:
         self._plain.load_state_dict(snapshot["model"])
         with torch.no_grad():
-            for name, buffer in self._plain.named_buffers():
-                buffer.copy_(snapshot["buffers"][name])
+            for name, content in snapshot["buffers"].items():
+                owner, _, leaf = name.rpartition(".")
+                buffers = self._plain.get_submodule(owner)._buffers
+                buffer = buffers.get(leaf)
+                if buffer is not None and buffer.shape == content.shape:
+                    buffer.copy_(content)
+                else:  # carried state of another number of rows
+                    buffers[leaf] = content.clone()
         # A copy: the optimiser would go on in the very tensors it is given.
         self._plain_optimiser.load_state_dict(_copied(snapshot["optimiser"]))
         self.optimiser.zero_grad()
@@ -129,17 +166,20 @@ class TorchStep(Step):
 
     @override
     def gradient(self, batch: tuple[Any, ...]) -> torch.Tensor:
-        before = self.snapshot()
+        before = self._random_state()
         inputs, targets = batch
-        self._differentiate(inputs, targets, nothing, sync=False)
+        with torch_probe.untouched_buffers(self._plain):
+            self._differentiate(inputs, targets, nothing, sync=False)
+        self._set_random_state(before)
         parts = []
         for name in sorted(self._parameters):
             parameter = self._parameters[name]
             if parameter.requires_grad:
                 grad = parameter.grad
-                parts.append(torch.zeros_like(parameter) if grad is None else grad.clone())
-        self.restore(before)
-        return torch.cat([part.flatten().float() for part in parts])
+                parts.append(torch.zeros_like(parameter) if grad is None else grad)
+        flat = torch.cat([part.detach().flatten().float() for part in parts])
+        self.optimiser.zero_grad()
+        return flat
 
     @override
     def evaluate(self, samples: Samples) -> dict[str, float]:
@@ -180,10 +220,14 @@ class TorchStep(Step):
     def _step(self, next_batch: Callable[[], Any], mark: Callable[[], None], sync: bool) -> Any:
         inputs, targets = next_batch()
         mark()
-        loss = self._differentiate(inputs, targets, mark, sync)
-        mark()
-        self._clip()
-        self._update()
+        try:
+            loss = self._differentiate(inputs, targets, mark, sync)
+            mark()
+            self._clip()
+            self._update()
+        except (RuntimeError, MemoryError) as error:
+            raise_if_memory(error, len(inputs))
+            raise
         mark()
         return loss
 
@@ -222,10 +266,22 @@ class TorchStep(Step):
 
     def _forward(self, inputs: Any, targets: Any) -> Any:
         """Return this part's share of the batch's mean loss."""
-        autocast = torch.autocast(self.device.type, dtype=torch.bfloat16)
-        with autocast if self._bf16 else nullcontext():
-            loss = self._loss(self._model(inputs), targets)
+        with self._autocast():
+            loss = self._loss(self._model(self._laid_out(inputs)), targets)
         return loss if self._accumulate == 1 else loss / self._accumulate
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        if self._execution.precision != "bf16":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def _laid_out(self, inputs: Any) -> Any:
+        """Return the batch in the layout that was asked for; the weights stay contiguous.
+
+        The layers after it keep to the layout of what they are given. Gradients have the layout of
+        their weights, and Horovod 0.28.1 refuses those that are not contiguous.
+        """
+        return torch_probe.as_channels_last(inputs) if self._execution.channels_last else inputs
 
     def _local_only(self) -> AbstractContextManager[None]:
         """Make a scope whose backward pass starts no all-reduce."""

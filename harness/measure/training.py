@@ -57,9 +57,8 @@ class Goal:
 
 
 def total_steps(train: Train, steps_per_epoch: int) -> int:
-    """Return the steps of ``train.epochs``: the last begun one is whole, and there is one."""
-    # 0.1 · 30 is a little more than 3.
-    return max(1, math.ceil(round(train.epochs * steps_per_epoch, 6)))
+    """Return the steps of ``train.epochs``, rounded up: at least that much is trained."""
+    return max(1, _whole(train.epochs * steps_per_epoch))
 
 
 def evaluation_steps(train: Train, steps_per_epoch: int) -> Iterator[int]:
@@ -71,10 +70,14 @@ def evaluation_steps(train: Train, steps_per_epoch: int) -> Iterator[int]:
     between = max(1.0, train.evaluate_every * steps_per_epoch)
     yield 0
     count = 1
-    while (stop := round(count * between)) < total:
+    while (stop := _whole(count * between)) < total:
         yield stop
         count += 1
     yield total
+
+
+def _whole(steps: float) -> int:
+    return math.ceil(round(steps, 6))  # 0.1 · 30 is a little more than 3
 
 
 def check_losses(ranks: Sequence[Stretch]) -> None:

@@ -115,7 +115,9 @@ class Ddp(TorchEngine):
     def build(self, parts: Parts, learning_rate: float) -> DdpStep:
         model = parts.model.to(self.device)
         ids = [self.device.index] if self.device.type == "cuda" else None
-        wrapped = DistributedDataParallel(model, device_ids=ids, **_no_buffers())
+        # Compiled inside: of a compiled DistributedDataParallel Dynamo leaves some models out
+        # (an nn.Sequential, say), and inside it still cuts the graph where buckets end.
+        wrapped = DistributedDataParallel(self.compiled(model), device_ids=ids, **_no_buffers())
         optimiser = parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser)
         return self.keep(DdpStep(parts, wrapped, optimiser, self))
 

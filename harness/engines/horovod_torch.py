@@ -49,7 +49,7 @@ class HorovodTorch(TorchEngine):
         )
         # Alone, Horovod makes the usual optimiser of either.
         kind = AdasumStep if tuning.op == "adasum" and hvd.size() > 1 else HorovodStep
-        step = kind(parts, model, optimiser, self.config, self.device)
+        step = kind(parts, self.compiled(model), optimiser, self.config, self.device)
         runtime = active.HorovodRuntime.of(hvd)
         return self.keep(
             step,

@@ -125,7 +125,8 @@ class AdasumStep(HorovodStep):
     def _update(self) -> None:
         made = self.optimiser
         if not self._changes:  # nothing was reduced: the optimiser that Horovod's is made of
-            type(made).__mro__[1].step(made)
+            base: Any = type(made).__mro__[1]
+            base.step(made)
             return
         for parameter, change in self._changes:
             start = made._starting_models[parameter]

@@ -62,6 +62,10 @@ class TorchEngine(Engine):
         self.device = torch.device("cuda", index)
         torch.cuda.set_device(self.device)
 
+    def compiled(self, model: Any) -> Any:
+        """Return what runs the model: the model itself, or compiled at its first batch."""
+        return torch.compile(model) if self.config.execution.compile else model
+
     def keep(self, step: _Step, findings: Iterable[Finding] = ()) -> _Step:
         """Return the step that was built; LaunchError where an option is not in force."""
         self._options = active.require([*self._findings(), *findings])

@@ -56,7 +56,7 @@ class TorchStep(Step):
         self._plain_optimiser = optimiser
         self._parameters = dict(parts.model.named_parameters())
         self._trained = [p for p in self._parameters.values() if p.requires_grad]
-        self._model = torch.compile(model) if execution.compile else model
+        self._model = model  # with it
         self._loss = parts.loss
         self._parts = parts
         self._accumulate = execution.accumulate

@@ -3,116 +3,190 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from harness.errors import ConfigError
+from harness.config.models import Loader
+from harness.feed.fits import Room, check_fits, chunks, first, host_room
+from harness.feed.loader import BatchLoader
 from harness.feed.shard import Shard
+from harness.feed.torch_copy import CopyAhead, Cuda, Device, LoaderSource, RingSource, TorchBatch
 from workloads.api import Samples
-
-TorchBatch = tuple[torch.Tensor, torch.Tensor]
 
 
 class TorchFeed(ABC):
     """Gives this rank's next batch as tensors on the device."""
 
-    def __init__(self, shard: Shard, device: torch.device) -> None:
-        self.shard: Shard = shard
-        self._device = device
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._position = 0
 
     @property
     def position(self) -> int:
         """Return the step whose batch comes next, counted over all epochs."""
-        return self.shard.step
+        return self._position
 
     @property
     def steps_per_epoch(self) -> int:
         """Return the global batches of an epoch."""
-        return self.shard.steps_per_epoch
-
-    def seek(self, position: int) -> None:
-        """Go to a step."""
-        self.shard.step = position
-
-    def close(self) -> None:  # noqa: B027
-        """Nothing is read ahead."""
+        return self._shard.steps_per_epoch
 
     def next(self) -> TorchBatch:
-        """Return (inputs, targets) of the next step."""
-        return self._take(self.shard.next())
+        """Return (inputs, targets) of the next step; after an error the position is as before."""
+        batch = self._take(self._position)
+        self._position += 1
+        return batch
+
+    def seek(self, position: int) -> None:
+        """Go to a step; what was read ahead is forgotten."""
+        self._position = position
+
+    def close(self) -> None:  # noqa: B027 - not every feed has something to let go
+        """Let threads and buffers go."""
 
     @abstractmethod
-    def _take(self, indices: NDArray[np.int64]) -> TorchBatch:
-        """Return the samples at ``indices`` on the device."""
+    def _take(self, position: int) -> TorchBatch:
+        """Return the batch of a step on the device."""
 
 
 class DeviceFeed(TorchFeed):
-    """The whole split lies in device memory; a batch is an index operation there."""
+    """The whole split lies in device memory; a batch is an index operation there.
+
+    On a CPU that memory is the host's.
+    """
 
     def __init__(self, samples: Samples, shard: Shard, device: torch.device) -> None:
-        super().__init__(shard, device)
-        inputs, targets = _whole(samples, "device")
-        self._inputs = inputs.to(device)
-        self._targets = targets.to(device)
+        super().__init__(shard)
+        check_fits("device", samples, _room(device))
+        self._inputs, self._targets = _whole(samples, device)
 
-    def _take(self, indices: NDArray[np.int64]) -> TorchBatch:
-        index = torch.from_numpy(indices).to(self._device, non_blocking=True)
+    @override
+    def _take(self, position: int) -> TorchBatch:
+        index = torch.from_numpy(self._shard.at(position))
+        index = index.to(self._inputs.device, non_blocking=True)
         return self._inputs.index_select(0, index), self._targets.index_select(0, index)
 
 
 class HostFeed(TorchFeed):
-    """The split lies in host memory; a batch is gathered there and copied over.
+    """The split lies in host memory, and so does the device: a batch is gathered there."""
 
-    For a GPU it is gathered into pinned memory and copied without waiting for it.
-    """
+    def __init__(self, samples: Samples, shard: Shard) -> None:
+        super().__init__(shard)
+        self._inputs, self._targets = _on_host(samples)
 
-    def __init__(self, samples: Samples, shard: Shard, device: torch.device) -> None:
-        super().__init__(shard, device)
-        self._inputs, self._targets = _whole(samples, "host")
-        self._pin = device.type == "cuda"
-
-    def _take(self, indices: NDArray[np.int64]) -> TorchBatch:
-        index = torch.from_numpy(indices)
-        return self._copy(self._inputs, index), self._copy(self._targets, index)
-
-    def _copy(self, source: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        batch = source.index_select(0, index)
-        if not self._pin:
-            return batch
-        return batch.pin_memory().to(self._device, non_blocking=True)
+    @override
+    def _take(self, position: int) -> TorchBatch:
+        index = torch.from_numpy(self._shard.at(position))
+        return self._inputs.index_select(0, index), self._targets.index_select(0, index)
 
 
 class DiskFeed(TorchFeed):
-    """A batch is read from the (memory-mapped) file when it is asked for."""
+    """A batch is read from its files by a loader's workers; the device is the host."""
 
-    def __init__(self, samples: Samples, shard: Shard, device: torch.device) -> None:
-        super().__init__(shard, device)
-        self._samples = samples
+    def __init__(self, samples: Samples, shard: Shard, loader: Loader) -> None:
+        super().__init__(shard)
+        self._loader = BatchLoader(samples.gather, shard, loader.workers, loader.prefetch)
 
-    def _take(self, indices: NDArray[np.int64]) -> TorchBatch:
-        inputs, targets = self._samples.gather(indices)
-        return (
-            torch.from_numpy(inputs).to(self._device),
-            torch.from_numpy(targets).to(self._device),
+    @override
+    def _take(self, position: int) -> TorchBatch:
+        inputs, targets = self._loader.next()
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    @override
+    def seek(self, position: int) -> None:
+        super().seek(position)
+        self._loader.seek(position)
+
+    @override
+    def close(self) -> None:
+        self._loader.close()
+
+
+class CopiedFeed(TorchFeed):
+    """A batch comes from pinned host memory to a GPU, copied while the step before computes."""
+
+    def __init__(self, shard: Shard, ahead: CopyAhead) -> None:
+        super().__init__(shard)
+        self._ahead = ahead
+
+    @override
+    def _take(self, position: int) -> TorchBatch:
+        return self._ahead.take(position)
+
+    @override
+    def seek(self, position: int) -> None:
+        super().seek(position)
+        self._ahead.seek(position)
+
+    @override
+    def close(self) -> None:
+        self._ahead.close()
+
+
+def make_feed(
+    kind: str,
+    samples: Samples,
+    shard: Shard,
+    device: torch.device,
+    loader: Loader = Loader(),  # noqa: B008 - frozen
+) -> TorchFeed:
+    """Make the feed ``kind``: device, host or disk, which alone has a loader.
+
+    ValidationError where the whole set should lie in memory that it does not fit into. Samples
+    that are no arrays (images to be decoded) are read once, in the beginning.
+    """
+    if kind == "device":
+        return DeviceFeed(samples, shard, device)
+    if device.type == "cuda":
+        return copied_feed(kind, samples, shard, Cuda(device), loader)
+    if kind == "host":
+        return HostFeed(samples, shard)
+    return DiskFeed(samples, shard, loader)
+
+
+def copied_feed(
+    kind: str, samples: Samples, shard: Shard, device: Device, loader: Loader
+) -> CopiedFeed:
+    """Make the feed ``kind``, host or disk, for a GPU."""
+    if kind == "host":
+        return CopiedFeed(shard, CopyAhead(RingSource(_on_host(samples), shard, device), device))
+
+    def read(indices: NDArray[np.int64]) -> Sequence[torch.Tensor]:
+        return [device.pin(array) for array in samples.gather(indices)]
+
+    batches = BatchLoader(read, shard, loader.workers, loader.prefetch)
+    return CopiedFeed(shard, CopyAhead(LoaderSource(batches, device), device))
+
+
+def _on_host(samples: Samples) -> TorchBatch:
+    check_fits("host", samples, host_room())
+    return _whole(samples, torch.device("cpu"))
+
+
+def _room(device: torch.device) -> Room:
+    if device.type == "cpu":
+        return host_room()
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    return Room(f"GPU {device.index}", free_bytes, total_bytes, 1)
+
+
+def _whole(samples: Samples, device: torch.device) -> TorchBatch:
+    """Return the whole set on ``device``, read piece by piece: a GPU's is never whole on the host.
+
+    Copies: a memory map would read its file inside the window.
+    """
+    inputs, targets = (
+        torch.empty(
+            (len(samples), *one.shape[1:]), dtype=torch.from_numpy(one).dtype, device=device
         )
-
-
-_FEEDS: dict[str, type[Any]] = {"device": DeviceFeed, "host": HostFeed, "disk": DiskFeed}
-
-
-def make_feed(kind: str, samples: Samples, shard: Shard, device: torch.device) -> TorchFeed:
-    """Make the feed ``kind``: device, host or disk."""
-    feed: TorchFeed = _FEEDS[kind](samples, shard, device)
-    return feed
-
-
-def _whole(samples: Samples, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    arrays = samples.arrays()
-    if arrays is None:
-        raise ConfigError(f"data: {kind} needs a data set of plain arrays; use data: disk")
-    # Copies: a memory map would read the file inside the window.
-    inputs, targets = (torch.from_numpy(np.array(array)) for array in arrays)
+        for one in first(samples)
+    )
+    for start, (some_inputs, some_targets) in chunks(samples):
+        stop = start + len(some_inputs)
+        inputs[start:stop].copy_(torch.from_numpy(some_inputs))
+        targets[start:stop].copy_(torch.from_numpy(some_targets))
     return inputs, targets

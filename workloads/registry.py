@@ -15,6 +15,7 @@ from pathlib import Path
 from workloads.api import OptionValue, Workload, WorkloadError, WorkloadInfo
 
 WORKLOADS: dict[str, str] = {
+    "lstm": "workloads.lstm:Lstm",
     "stress_strain": "workloads.stress_strain:StressStrain",
 }
 GROUP = "hvdscale.workloads"

@@ -198,15 +198,21 @@ class Telemetry(Frozen):
 
 
 class FeedTimes(Frozen):
-    """Getting a batch to the device with nothing else running; means over ranks."""
+    """Batches brought to the device with nothing else running; means over ranks.
 
-    batches: int  # of each pass
-    batch_bytes: int
-    files: int  # that samples are read from; 0: they are in memory
+    A batch's time is that of a pass / its batches, read ahead as in training: with workers batches
+    come in bursts, and a median would be one of what lay ready.
+    """
+
+    batches: int  # of the warm pass, the least of any rank
+    batch_bytes: int  # of one rank
+    files: int  # that batches are read from; 0: they are in memory
     file_bytes: int
-    warm_s: float  # median of a batch, the file cache as training left it
-    cold_s: float | None  # after the kernel was asked to drop the files; None where it did not
-    cached_before: float | None  # share of the files in the kernel's cache before the cold pass
+    warm_s: float  # a batch, the file cache as training left it
+    cold_batches: int | None
+    cold_s: float | None  # the same batches after the kernel dropped the files; None where not
+    cached_warm: float | None  # share of the files in the kernel's cache before the pass, of the
+    cached_cold: float | None  # node with most; None where it does not tell, or nothing is read
 
 
 class Evaluation(Frozen):

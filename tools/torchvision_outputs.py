@@ -53,7 +53,8 @@ def reference_value(name: str, shape: tuple[int, ...]) -> Float:
     drawn = normals(name, shape, seed=0)
     kind = name.rpartition(".")[2]
     if kind == "running_var":
-        return np.exp(np.float32(0.2) * drawn)
+        spread: Float = np.exp(np.float32(0.2) * drawn)
+        return spread
     if kind == "weight" and len(shape) > 1:
         gain = 2.0 if len(shape) == 4 else 1.0
         return drawn * np.float32(math.sqrt(gain / math.prod(shape[1:])))

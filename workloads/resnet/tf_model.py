@@ -36,7 +36,7 @@ from workloads.tf_parts import batches, make_parts, no_fused, predict
 layers = keras.layers
 
 
-class BatchNorm(layers.BatchNormalization):  # type: ignore[misc]
+class BatchNorm(keras.layers.BatchNormalization):  # type: ignore[misc]
     """Batch normalisation in one fused operation, with PyTorch's moving variance.
 
     Keras 3 composes it of many operations, and moves the variance by that of the batch over n;

@@ -16,6 +16,7 @@ from workloads.api import OptionValue, Workload, WorkloadError, WorkloadInfo
 
 WORKLOADS: dict[str, str] = {
     "lstm": "workloads.lstm:Lstm",
+    "resnet": "workloads.resnet:ResNet",
     "stress_strain": "workloads.stress_strain:StressStrain",
 }
 GROUP = "hvdscale.workloads"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 
 from harness.config.models import RunConfig
@@ -12,6 +13,8 @@ from harness.spec import Resolved
 ENGINES: dict[tuple[str, str], str] = {
     ("none", "torch"): "harness.engines.none_torch:NoneTorch",
     ("horovod", "torch"): "harness.engines.horovod_torch:HorovodTorch",
+    ("none", "tensorflow"): "harness.engines.none_tf:NoneTf",
+    ("horovod", "tensorflow"): "harness.engines.horovod_tf:HorovodTf",
     ("ddp", "torch"): "harness.engines.ddp:Ddp",
 }
 
@@ -19,8 +22,13 @@ ENGINES: dict[tuple[str, str], str] = {
 INSTALL = {
     "torch": "pip install 'hvdscale[torch]'",
     "tensorflow": "pip install 'hvdscale[tensorflow]'",
+    "keras": "pip install 'hvdscale[tensorflow]'",
     "horovod": "hvdscale build-horovod",
 }
+
+#: What a framework reads of the environment when it is loaded; what is set there stays. What
+#: TensorFlow says of each CPU that it runs on is no word to the user.
+_DEFAULTS = {"tensorflow": {"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"}}
 
 
 def create(config: RunConfig, resolved: Resolved) -> Engine:
@@ -32,6 +40,8 @@ def create(config: RunConfig, resolved: Resolved) -> Engine:
             f"engine {config.engine} has no {config.workload.framework}; "
             f"it has: {', '.join(frameworks)}"
         )
+    for name, value in _DEFAULTS.get(config.workload.framework, {}).items():
+        os.environ.setdefault(name, value)
     module, _, attribute = target.partition(":")
     try:
         engine: type[Engine] = getattr(import_module(module), attribute)

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,8 +141,22 @@ def measure(
     parts = workload.parts(config.workload.framework, config.seed)
     rate = learning_rate(config.learning_rate, workload.info, config.global_batch)
     step = engine.build(parts, rate)
-    job = instruments.Job(config, engine, world, step, make_feed(config, workload, engine, world))
     facts = _workload_facts(workload, parts, rate)
+    with closing(make_feed(config, workload, engine, world)) as feed:
+        job = instruments.Job(config, engine, world, step, feed, workload.train())
+        return _measured(job, workload, facts, proofs, start, timeline_file)
+
+
+def _measured(
+    job: instruments.Job,
+    workload: Workload,
+    facts: WorkloadFacts,
+    proofs: Sequence[BackendProof],
+    start: Start,
+    timeline_file: Path,
+) -> Measured | None:
+    """Run what the config asks for: a timeline, a training, or a window with its instruments."""
+    config, engine, world, step = job.config, job.engine, job.world, job.step
     if is_timeline(config):
         return _timeline(job, timeline_file, proofs, start, facts)
     if config.train is not None:

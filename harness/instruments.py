@@ -23,12 +23,13 @@ from harness.measure import ablation, allreduce, overhead, phases
 from harness.measure.blocks import standard_error
 from harness.measure.window import RankWindow
 from harness.record import Window
+from workloads.api import Samples
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from harness import telemetry
-    from harness.measure import clocks
+    from harness.measure import clocks, feed_times
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Job:
     world: World
     step: Step
     feed: Feed
+    samples: Samples  # of the training split
 
     def wants(self, instrument: str) -> bool:
         """Say whether the config asks for an instrument."""
@@ -56,6 +58,7 @@ class RankFound:
     allreduce: NDArray[np.float64] | None
     sampled_steps: overhead.RankToggled | None  # telemetry on and off
     telemetry: telemetry.NodeSeries | None  # of the node, by its local rank 0
+    feed: feed_times.RankFeed | None
     window_start_s: float  # the window's start, seconds since the epoch on this rank's clock
     window_end_s: float
 
@@ -94,13 +97,15 @@ def run(job: Job, timed: RankWindow, sampler: telemetry.Sampler | None) -> RankF
     isolated = None
     if together:
         isolated = allreduce.run_isolated(job.engine, job.world, job.step.wire_bytes)
+    series = sampler.stop() if sampler is not None else None
     return RankFound(
         marked=marked,
         clocks=clock,
         ablation=ablated,
         allreduce=isolated,
         sampled_steps=toggled,
-        telemetry=sampler.stop() if sampler is not None else None,
+        telemetry=series,
+        feed=_fed(job, timed),
         window_start_s=timed.started_at_s,
         window_end_s=timed.started_at_s + timed.wall_s,
     )
@@ -118,6 +123,16 @@ def _marked(job: Job, steps: int) -> tuple[phases.Marked | None, clocks.RankCloc
         return marked, None
     after = clocks.exchange(job.engine, job.world)
     return marked, clocks.RankClock(before, after, marked.ready_s)
+
+
+def _fed(job: Job, timed: RankWindow) -> feed_times.RankFeed | None:
+    """Time the feed alone; last, because it has the file cache dropped."""
+    if not job.wants("data"):
+        return None
+    from harness.measure import feed_times
+
+    files = feed_times.files_read(job.config, job.samples)
+    return feed_times.run_feed_times(job.step, job.feed, job.engine, job.world, files, timed.wall_s)
 
 
 def raw_blocks(found: Sequence[RankFound]) -> dict[str, list[NDArray[np.float64] | None]]:
@@ -178,6 +193,12 @@ def summarise(
     isolated = [one.allreduce for one in found if one.allreduce is not None]
     if isolated:
         fields["allreduce"] = allreduce.summarise(isolated, job.step.wire_bytes)
+    fed = [one.feed for one in found if one.feed is not None]
+    if fed:
+        from harness.measure import feed_times
+
+        files = feed_times.files_read(job.config, job.samples)
+        fields["feed"] = feed_times.summarise(fed, job.samples, job.config.rank_batch, files)
     if table is not None:
         fields["telemetry"] = _telemetry(found, window)
     return fields | {"overheads": overheads, "overhead_errors": errors}

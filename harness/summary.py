@@ -82,6 +82,10 @@ def _instruments(record: RunRecord) -> Iterator[str]:
             f"  all-reduce      {_ms(isolated.latency_p50_s)} for {isolated.bytes:,} bytes alone "
             f"({isolated.busbw_bytes_per_s / 1e9:.3f} GB/s busbw)"
         )
+    if record.feed is not None:
+        cold_s = record.feed.cold_s
+        cold = f", {_ms(cold_s)} from a cold file cache" if cold_s is not None else ""
+        yield f"  batch alone     {_ms(record.feed.warm_s)} to bring to the device{cold}"
     for name, overhead in record.overheads.items():
         if overhead > COSTLY:
             error = record.overhead_errors.get(name)

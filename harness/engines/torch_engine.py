@@ -120,7 +120,7 @@ class TorchEngine(Engine):
 
     @override
     def feed(self, kind: str, samples: Samples, shard: Shard) -> TorchFeed:
-        return make_feed(kind, samples, shard, self.device)
+        return make_feed(kind, samples, shard, self.device, self.config.loader)
 
     def _wait(self) -> None:
         if self.device.type == "cuda":

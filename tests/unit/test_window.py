@@ -163,7 +163,7 @@ def test_throughput_is_over_the_longest_ranks_wall_clock() -> None:
     proof = record(made).backend
     assert proof is not None
     windows = [of_rank(2.0, 0.5, 0.6, 0.9, loss=1.0), of_rank(2.5, 0.7, 0.8, 1.0, loss=3.0)]
-    found = RankFound(None, None, None, None, None, None, 1e9, 1e9 + 2.5)
+    found = RankFound(None, None, None, None, None, None, None, 1e9, 1e9 + 2.5)
     results = [RankResult(w, "c0ffee", found, proof, {}) for w in windows]
     summary = _window_summary(made, FakeStep(), WarmUp(20, 4.0, 0.6), results)
     assert summary.samples == 3 * 30 * 2

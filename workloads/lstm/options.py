@@ -44,7 +44,7 @@ _OPTIONS: dict[str, Option] = {
         4, "successors of each context, with random probabilities", minimum=1, maximum=64
     ),
     "noise": Option(
-        0.05, "probability that the next token is any symbol", minimum=0.001, maximum=1.0
+        0.05, "probability that the next token is any symbol", minimum=0.01, maximum=1.0
     ),
 }
 

@@ -133,16 +133,16 @@ class MarkovSource:
         order = np.argsort(successors, axis=1)
         sorted_successors = np.take_along_axis(successors, order, 1)
         mass = np.take_along_axis(probabilities, order, 1) * (1 - self.noise)
+        last = np.ones(mass.shape, np.bool_)
         for column in range(self.branches - 1):  # equal successors' mass goes to the last of them
             same = sorted_successors[:, column] == sorted_successors[:, column + 1]
             mass[same, column + 1] += mass[same, column]
-            mass[same, column] = 0
+            last[:, column] = ~same
         uniform = self.noise / self.symbols
-        distinct = 1 + (np.diff(sorted_successors, axis=1) != 0).sum(axis=1)
-        full = np.where(mass > 0, mass + uniform, 1.0)
-        inside = -(full * np.log(full)).sum(axis=1)
-        rest: Float = inside - (self.symbols - distinct) * uniform * math.log(uniform)
-        return rest
+        each = np.where(last, mass + uniform, 1.0)  # 1 log 1 is nothing
+        others = self.symbols - last.sum(axis=1)
+        entropies: Float = -(each * np.log(each)).sum(axis=1) - others * uniform * math.log(uniform)
+        return entropies
 
     def _follow(self, context: int, token: int) -> int:
         return context % (self.contexts // self.symbols) * self.symbols + token

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.record import Status
+from harness.runner.causes import cause_of, known_cause
 from harness.runner.launcher import Ending
 from harness.runner.logs import Logs, RankLog
 
@@ -29,7 +30,9 @@ _NOT_FOUND = re.compile(
 )
 # Said at the end of many a killed program, about something else.
 _NOISE = re.compile(r"resource_tracker|^\s*warnings\.warn\(|\w*Warning: ")
-_OWN_ERROR = re.compile(r"^hvdscale: (?:error: )?(.*)")
+_OWN_ERROR = re.compile(
+    r"^(?:hvdscale: (?:error: )?|(?:harness\.errors|workloads\.api)\.\w+Error: )(.*)"
+)
 # What a rank says because another one failed first.
 _CONSEQUENCE = re.compile(
     r"HorovodInternalError|Connection reset by peer|Connection closed by peer|Broken pipe"
@@ -48,26 +51,6 @@ _EXIT_CODE = re.compile(
 _COMMAND_NOT_FOUND = 127  # as shells, env and posix_spawn have it
 _LEFT_EARLY = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exiting improperly")
 _ROOT_CAUSE = "Root Cause (first observed failure)"  # torchrun: what follows is the first failure
-
-#: Known trouble, most telling first; looked for in every log.
-_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), cause)
-    for pattern, cause in (
-        (r"CUDA out of memory|OutOfMemoryError", "the GPU's memory is full; use a smaller batch"),
-        (r"[Oo][Oo][Mm][-_ ]kill|Out of memory: Kill", "ended by the kernel: out of memory"),
-        (
-            r"(?:ModuleNotFoundError|python[\d.]*): (No module named \S+)",
-            "{0}; `hvdscale doctor` says what is missing",
-        ),
-        (r"Address already in use|EADDRINUSE", "address already in use (a network port)"),
-        (r"No space left on device", "no space left on device"),
-        (r"not enough slots available", "the launcher has too few slots for the ranks"),
-        (
-            r"[Hh]ost key verification failed|Permission denied \(publickey",
-            "ssh to another host was refused",
-        ),
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -90,7 +73,7 @@ def diagnose(ending: Ending, logs: Logs, timeout_s: float, world_size: int) -> V
     if ending.timed_out:
         return Verdict("timeout", _timed_out(ending, logs, timeout_s, world_size, everything))
     killed = ending.exit_code is not None and ending.exit_code < 0
-    found = _from_memory(ending) or _from_ranks(logs, killed) or _from_patterns(everything)
+    found = _from_memory(ending) or _from_ranks(logs, killed) or _from_words(logs)
     cause = found or _from_launcher(logs) or _from_exit(ending, logs, world_size)
     if ending.survivors:
         cause += f"; processes {', '.join(map(str, ending.survivors))} could not be ended"
@@ -147,8 +130,7 @@ def _from_ranks(logs: Logs, launcher_killed: bool) -> str | None:
     consequence, _, log, line = min(found, key=lambda item: item[:2])
     if consequence and (launcher_killed or _fatal(logs) is not None):
         return None  # a rank that left no words took the others with it: the launcher knows which
-    known = _from_patterns([line])
-    return f"rank {log.rank}: {known or line}"
+    return f"rank {log.rank}: {cause_of(line, log.tail) or line}"
 
 
 def _last_error(lines: tuple[str, ...]) -> str | None:
@@ -193,12 +175,12 @@ def _from_missing_command(lines: Iterable[str]) -> str | None:
     return None
 
 
-def _from_patterns(lines: list[str]) -> str | None:
-    for pattern, cause in _PATTERNS:
-        for line in lines:
-            if match := pattern.search(line):
-                return cause.format(*match.groups())
-    return None
+def _from_words(logs: Logs) -> str | None:
+    """Return known trouble that is no exception: said while a process fell, or by a launcher."""
+    for log in logs.ranks:
+        if known := known_cause(log.tail):
+            return f"rank {log.rank}: {known}"
+    return known_cause(logs.launcher)
 
 
 def _fatal(logs: Logs) -> tuple[str, int] | None:

@@ -236,7 +236,7 @@ def test_a_module_that_python_was_to_run() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB",
+        "numpy.exceptions.AxisError: axis 3 is out of bounds for array of dimension 1",
         "queue.Empty",
         "StopIteration",
         "subprocess.TimeoutExpired: Command 'x' timed out",
@@ -244,6 +244,124 @@ def test_a_module_that_python_was_to_run() -> None:
 )
 def test_exceptions_of_any_name(error: str) -> None:
     assert cause(logs("", r0=TRACEBACK.format(error=error), r1="")) == f"rank 0: {error}"
+
+
+LOWER = "; lower batch_size, or raise execution.accumulate"
+TENSORFLOW = "tensorflow.python.framework.errors_impl."
+KERNEL = """\
+/pytorch/aten/src/ATen/native/cuda/Loss.cu:245: nll_loss_forward_reduce_cuda_kernel_2d: block: \
+[0,0,0], thread: [2,0,0] Assertion `t >= 0 && t < n_classes` failed.
+"""
+GRAPH = """\
+tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
+
+Detected at node SparseSoftmaxCrossEntropyWithLogits defined at (most recent call last):
+  File "step.py", line 27, in <module>
+Received a label value of 12 which is outside the valid range of [0, 10).  Label values: 1 12"""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        # As torch 2.13, NumPy 2.4 and TensorFlow 2.21 print them.
+        (
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: "
+            "can't allocate memory: you tried to allocate 4915200 bytes. Error code 12 (Cannot "
+            "allocate memory)",
+            "the host's memory is full (4915200 bytes more were asked for)" + LOWER,
+        ),
+        (
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 728. TiB for an array "
+            "with shape (100000000000000,) and data type float64",
+            "the host's memory is full (728. TiB more were asked for)" + LOWER,
+        ),
+        ("MemoryError", "the host's memory is full" + LOWER),
+        ("MemoryError: std::bad_alloc", "the host's memory is full" + LOWER),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a "
+            "total capacity of 79.11 GiB of which 1.02 GiB is free.",
+            "the GPU's memory is full (20.00 GiB more were asked for)" + LOWER,
+        ),
+        (
+            f"{TENSORFLOW}ResourceExhaustedError: {{{{function_node __wrapped__Fill_device_/job:"
+            "localhost/replica:0/task:0/device:CPU:0}} OOM when allocating tensor with "
+            "shape[4194304,1048576] and type float on /job:localhost/replica:0/task:0/device:CPU:0 "
+            "by allocator cpu [Op:Fill] name:",
+            "the host's memory is full (a tensor of shape [4194304,1048576] was asked for)" + LOWER,
+        ),
+        (
+            f"{TENSORFLOW}ResourceExhaustedError: OOM when allocating tensor with shape[64,32] and "
+            "type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+            "the GPU's memory is full (a tensor of shape [64,32] was asked for)" + LOWER,
+        ),
+        (
+            "IndexError: Target -3 is out of bounds.",
+            "label -3 is not one of the model's classes; look at the data, or set more classes",
+        ),
+        (
+            f"{TENSORFLOW}InvalidArgumentError: {{{{function_node __inference_15}}}} Received a "
+            "label value of 12 which is outside the valid range of [0, 10).  Label values: 1 12",
+            "label 12 is not one of the model's classes [0, 10); look at the data, or set more "
+            "classes",
+        ),
+        (
+            GRAPH,
+            "label 12 is not one of the model's classes [0, 10); look at the data, or set more "
+            "classes",
+        ),
+        (
+            "IndexError: index out of range in self",
+            "an index is outside of its table (a token that an embedding does not have, say); look "
+            "at the data, or set a larger vocabulary",
+        ),
+        (
+            "workloads.api.WorkloadError: data/a.jpg: not an image that can be read",
+            "data/a.jpg: not an image that can be read",
+        ),
+        (
+            "torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in "
+            "torch._inductor.config.cpp.cxx: (None, 'g++')",
+            "torch.compile has no working C++ compiler; install g++, or set "
+            "execution.compile: false",
+        ),
+    ],
+)
+def test_what_a_library_said_is_told_in_our_words(error: str, expected: str) -> None:
+    follower = TRACEBACK.format(
+        error="horovod.common.exceptions.HorovodInternalError: [/x] Connection closed by peer"
+    )
+    text = TRACEBACK.format(error=error)
+    assert cause(logs(OPEN_MPI_EXIT, r0=follower, r1=text)) == f"rank 1: {expected}"
+
+
+@pytest.mark.parametrize("kind", ["torch.AcceleratorError", "RuntimeError"])
+def test_the_check_that_failed_on_a_gpu_was_printed_before_its_exception(kind: str) -> None:
+    error = f"{kind}: CUDA error: device-side assert triggered"
+    assert cause(logs("", r0=KERNEL + TRACEBACK.format(error=error), r1="")) == (
+        "rank 0: a label is not one of the model's classes; look at the data, or set more classes"
+    )
+    assert "CUDA_LAUNCH_BLOCKING=1" in cause(logs("", r0=TRACEBACK.format(error=error), r1=""))
+
+
+def test_words_before_an_exception_are_not_its_cause() -> None:
+    """A rank that got over a lack of memory, and fell over something else."""
+    text = "MemoryError\n" + TRACEBACK.format(error="ValueError: odd")
+    assert cause(logs("", r0=text, r1="")) == "rank 0: ValueError: odd"
+
+
+def test_native_code_without_memory_names_its_rank() -> None:
+    said = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  x"
+    follower = TRACEBACK.format(error="RuntimeError: Connection closed by peer [127.0.0.1]:4242")
+    aborted = OPEN_MPI_SIGNAL.replace("signal 9 (Killed)", "signal 6 (Aborted)")
+    assert cause(logs(aborted, r0=follower, r1=said)) == "rank 1: the host's memory is full" + LOWER
+
+
+def test_a_loss_that_is_no_number_keeps_the_gates_words() -> None:
+    said = (
+        "the loss of rank 1 is nan at step 3 of the window: lower the learning rate, or look at "
+        "the data"
+    )
+    assert cause(logs("", r0=f"hvdscale: error: {said}", r1="")) == f"rank 0: {said}"
 
 
 class TestTime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from pathlib import Path
@@ -139,8 +140,6 @@ def looked(engine: Engine, mine: list[Any]) -> dict[str, Any]:
 
 def gradient_error(step: Any, batch: Any) -> float:
     """Return how far ``gradient`` is from what autograd gives on a copy of the model."""
-    import copy
-
     before = {name: buffer.clone() for name, buffer in step._plain.named_buffers()}
     state = torch.get_rng_state()
     found = step.gradient(batch)
@@ -183,10 +182,30 @@ def options(engine: Engine, rank: int) -> dict[str, Any]:
             "adasum fp16": conv({"op": "adasum", "compression": "fp16"}, accumulate=2),
             "adasum clipped": variant(engine, parts(layers, 0.5), mine, {"op": "adasum"}),
             "adasum unsynchronised": unsynchronised(engine, mine),
+            "adasum by Horovod": by_horovod(parts(convolutions), mine),
             "cycle": conv({"cycle_time_ms": 0.5}),
             "hierarchical": conv({"hierarchical_allreduce": True}),
         }
     return answer
+
+
+def by_horovod(made: Parts, mine: list[Any]) -> list[float]:
+    """Train as Horovod's own documentation has it; return the losses."""
+    import horovod.torch as hvd
+
+    optimiser = hvd.DistributedOptimizer(
+        made.optimiser(made.model, RATE, False),
+        named_parameters=made.model.named_parameters(),
+        op=hvd.Adasum,
+    )
+    losses = []
+    for inputs, targets in mine:
+        optimiser.zero_grad()
+        loss = made.loss(made.model(inputs), targets)
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses
 
 
 def unsynchronised(engine: Engine, mine: list[Any]) -> dict[str, Any]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from harness.analysis.columns import COLUMNS
+from harness.analysis.evaluations import update_evaluations
 from harness.analysis.frame import arrow_table, facts, to_pandas
-from harness.errors import AnalysisError, StoreError
+from harness.analysis.writing import MARK, write_table
+from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, is_whole
-from harness.store import Store, write_atomic
+from harness.store import Store
 from harness.store.migrate import NewerSchemaError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ TABLE_VERSION = 2
 UNREADABLE = "unreadable"
 
 _RECORD = re.compile(r"([A-Za-z0-9_-]{1,64}?)(?:\.attempt-(\d{1,9}))?\.json")
-_MARK = b"hvdscale"
 _SOURCE = {"file": "string", "file_bytes": "Int64", "file_mtime_ns": "Int64"}
 
 
@@ -60,9 +60,10 @@ def collect(sweep_dir: Path | str) -> Path:
 
     One row a record, failed attempts included, columns as of ``columns.COLUMNS`` with the file's
     name, size and time before them. A file whose three are in the present table is not read again.
-    A file that is no whole record becomes a row of status ``unreadable``. Raises StoreError where
-    the folder cannot be read or a record is of a newer schema, AnalysisError where the table cannot
-    be written.
+    A file that is no whole record becomes a row of status ``unreadable``. Where there are
+    trainings, ``evaluations.parquet`` and ``evaluations.csv`` have their evaluations. Raises
+    StoreError where the folder cannot be read or a record is of a newer schema, AnalysisError where
+    a table cannot be written.
     """
     folder = Path(sweep_dir)
     store = Store.open(folder)
@@ -72,6 +73,7 @@ def collect(sweep_dir: Path | str) -> Path:
     fresh = [source for source in sources if source not in known]
     path = folder / TABLE
     if not fresh and len(kept) == len(known) and known and (folder / CSV).exists():
+        update_evaluations(store, _columns(path, (*_SOURCE, "kind", "status", "run_id")))
         return path
     with _no_garbage_collection():
         rows = [source.row() | _read(store, source) for source in fresh]
@@ -79,7 +81,9 @@ def collect(sweep_dir: Path | str) -> Path:
     if kept:
         table = _merged(table, path, {source.file for source in kept})
     # By file name: the order then depends on nothing but which records there are.
-    _write(folder, table.sort_by("file"))
+    table = table.sort_by("file")
+    update_evaluations(store, table)  # first: an up-to-date table then has up-to-date evaluations
+    write_table(table, path, folder / CSV, _version())
     return path
 
 
@@ -172,7 +176,7 @@ def _known(path: Path) -> set[Source]:
 
     try:
         file = pq.ParquetFile(path)
-        if (file.schema_arrow.metadata or {}).get(_MARK) != _version():
+        if (file.schema_arrow.metadata or {}).get(MARK) != _version():
             return set()
         columns = file.read(columns=list(_SOURCE)).to_pydict()
     except FileNotFoundError:
@@ -180,6 +184,12 @@ def _known(path: Path) -> set[Source]:
     except (pa.ArrowException, OSError):
         return set()  # cut off or foreign: the records are there, so it is made anew
     return set(map(Source, *(columns[name] for name in _SOURCE)))
+
+
+def _columns(path: Path, names: Iterable[str]) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path).read(columns=list(names))
 
 
 def _version() -> bytes:
@@ -195,23 +205,3 @@ def _merged(fresh: pa.Table, path: Path, keep: set[str]) -> pa.Table:
     present = pq.ParquetFile(path).read()
     old = present.filter(pc.is_in(present["file"], pa.array(sorted(keep))))
     return pa.concat_tables([old.cast(fresh.schema), fresh])
-
-
-def _write(folder: Path, table: pa.Table) -> None:
-    import pyarrow.parquet as pq
-    from pyarrow import csv
-
-    parquet, text = io.BytesIO(), io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({_MARK: _version()}), parquet, compression="zstd")
-    # The header is written here, because pyarrow would quote it whatever the style.
-    text.write((",".join(table.column_names) + "\n").encode())
-    csv.write_csv(table, text, csv.WriteOptions(include_header=False, quoting_style="needed"))
-    try:
-        # The CSV first: a table.parquet that is up to date then has an up-to-date CSV beside it.
-        write_atomic(folder / CSV, text.getvalue())
-        write_atomic(folder / TABLE, parquet.getvalue())
-    except OSError as error:
-        raise AnalysisError(
-            f"{folder}: the table cannot be written: {error.strerror}; free it, or copy the "
-            "results to a folder of yours"
-        ) from error

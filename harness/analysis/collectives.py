@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.analysis.table import seconds_text
+from harness.analysis.texts import seconds_text
 from harness.collectives.definitions import bus_factor
 from harness.collectives.record import CollectivesRecord, Row
 from harness.collectives.sizes import size_text

@@ -76,6 +76,7 @@ class Failure:
     cause: str
     what: str  # engine, backend, N and batch; empty for a file that cannot be read
     repaired: bool
+    kind: str = "bench"  # of launch, as in a record
 
 
 def curves(
@@ -127,6 +128,7 @@ def failures(table: pd.DataFrame | pa.Table) -> tuple[Failure, ...]:
             cause=row["cause"] or "no cause was recorded",
             what=_what(row),
             repaired=row["run_id"] in done,
+            kind=row["kind"] or "bench",
         )
         for row in rows
         if row["status"] != "ok"
@@ -270,6 +272,7 @@ def _what(row: Row) -> str:
     batch = row["batch_size"]
     words.append(f"batch {batch}" if batch else f"global batch {row['global_batch_size']}")
     words.append("timeline" if is_timeline(row["config"]) else "")
+    words.append("training" if row["kind"] == "train" else "")
     return " ".join(word for word in words if word)
 
 

@@ -7,9 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from harness.analysis.collecting import load_arrow
+from harness.analysis.evaluations import load_evaluations
 from harness.analysis.facets import Facet, facets, is_base_point
 from harness.analysis.flags import curve_flags, listed, percent, where
 from harness.analysis.scaling import Curve, Failure, Point, curves, failures
+from harness.analysis.texts import NONE, digits_text, line_text, seconds_text, time_text
+from harness.analysis.training import trainings
+from harness.analysis.training_table import training_table
 from harness.stats import Interval
 
 _HEAD = (
@@ -17,7 +21,6 @@ _HEAD = (
     "isolated",
 )
 _INTERFERENCE = "interference"  # a column only where it was measured
-_NONE = "–"
 _CAUSE_CHARS = 160
 #: Beyond this half width the interval of a geometric mean is too lopsided for one "±".
 _LOPSIDED = 0.25
@@ -32,11 +35,14 @@ def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool 
     S and E with their intervals against the named base; exposed sync, transfer and wait a step;
     isolated is the gradient's bytes reduced with nothing else running; interference is what
     communication costs besides waiting for it. Below a curve: the phases' sum against the window's
-    step, checks, and what makes a point less trustworthy. Errors as of ``curves``.
+    step, checks, and what makes a point less trustworthy. Then the trainings, as of
+    ``training_table``. Errors as of ``curves``.
     """
     table = load_arrow(sweep_dir)
     found = curves(table, base=base, mixed=mixed)
     parts = ["\n".join(_facet(facet)) for facet in facets(found)]
+    trained = trainings(table, load_evaluations(sweep_dir), mixed=mixed)
+    parts += ["\n".join(lines) for lines in training_table(trained)]
     if not parts:
         parts = ["no measurements yet"]
     failed = failures(table)
@@ -57,11 +63,11 @@ def _facet(facet: Facet) -> Iterator[str]:
     widths = [max(len(row[i]) for row in every) for i in range(len(head))]
     if any(_WIDE in cell for row in every for cell in row):
         yield f"{_WIDE}: ends more than {_BOUNDLESS:.0f} times apart; blocks are too few"
-    yield "  " + _line(head, widths)
+    yield "  " + line_text(head, widths)
     for curve, grid in zip(facet.curves, grids, strict=True):
         yield _heading(curve)
         for row in grid:
-            yield "  " + _line(row, widths)
+            yield "  " + line_text(row, widths)
         for text in (*_remarks(curve), *curve_flags(curve)):
             yield f"  - {text}"
 
@@ -87,11 +93,11 @@ def _cells(curve: Curve, point: Point) -> tuple[str, ...]:
         _rate(point.throughput_samples_per_s),
         "1 (base)" if base else _ratio(point.speedup),
         "1 (base)" if base else _ratio(point.efficiency),
-        _time(point.step_s),
-        _time(point.exposed_sync_s),
-        _time(point.transfer_s),
-        _time(point.wait_s),
-        _time(point.allreduce_p50_s),
+        time_text(point.step_s),
+        time_text(point.exposed_sync_s),
+        time_text(point.transfer_s),
+        time_text(point.wait_s),
+        time_text(point.allreduce_p50_s),
         _with_error(point.interference_s, point.interference_error_s),
     )
 
@@ -142,7 +148,7 @@ def _ablation(_: Curve, point: Point) -> str | None:
     if found is None:
         return None
     longer = "shorter" if found.estimate >= 0 else "longer"
-    return f"{_time(found).removeprefix('-')} {longer}"
+    return f"{time_text(found).removeprefix('-')} {longer}"
 
 
 def _telemetry(_: Curve, point: Point) -> str | None:
@@ -165,7 +171,7 @@ def _check(curve: Curve, point: Point) -> str | None:
         return None
     ends = (f"{check.low:,.0f}", f"{check.high:,.0f}")
     if point.speedup:
-        ends = (_digits(check.low), _digits(check.high))
+        ends = (digits_text(check.low), digits_text(check.high))
     return f"[{', '.join(ends)}] ({100 * check.level:.1f} %)"
 
 
@@ -178,7 +184,7 @@ def _clocks(_: Curve, point: Point) -> str | None:
         if point.skew_unresolved
         else ""
     )
-    return f"skew {_time(point.skew_s)}, wait {_time(point.clock_wait_s)}{unresolved}"
+    return f"skew {time_text(point.skew_s)}, wait {time_text(point.clock_wait_s)}{unresolved}"
 
 
 _TIMELINE_WORDS = {
@@ -203,10 +209,6 @@ def _timeline(_: Curve, point: Point) -> str | None:
     return ", ".join([*times, f"{tensors:.3g} tensors in {fused:.3g} all-reduces"])
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-
-
 def _rate(interval: Interval) -> str:
     half = interval.relative_half_width
     if half is None or interval.low is None or interval.high is None:
@@ -218,10 +220,10 @@ def _rate(interval: Interval) -> str:
 
 def _ratio(interval: Interval | None) -> str:
     if interval is None:
-        return _NONE
+        return NONE
     if interval.low is None or interval.high is None:
-        return _digits(interval.estimate)
-    return f"{_digits(interval.estimate)} {_ends(interval, _digits)}"
+        return digits_text(interval.estimate)
+    return f"{digits_text(interval.estimate)} {_ends(interval, digits_text)}"
 
 
 def _ends(interval: Interval, text_of: Callable[[float], str]) -> str:
@@ -233,41 +235,11 @@ def _ends(interval: Interval, text_of: Callable[[float], str]) -> str:
     return f"[{text_of(interval.low)}, {text_of(interval.high)}]"
 
 
-def _digits(value: float, digits: int = 3) -> str:
-    """Three digits, zeros included, so that a column of them says how much is known."""
-    return f"{value:#.{digits}g}".removesuffix(".")
-
-
-def _time(interval: Interval | None) -> str:
-    if interval is None:
-        return _NONE
-    if interval.low is None or interval.high is None:
-        return seconds_text(interval.estimate)
-    half_s = (interval.high - interval.low) / 2
-    # Equal values leave a rounding error of their mean.
-    half_s = half_s if half_s > 1e-9 * abs(interval.estimate) else 0.0
-    return f"{seconds_text(interval.estimate)} ±{seconds_text(half_s, digits=2)}"
-
-
 def _with_error(interval: Interval | None, error_s: float | None) -> str:
     """Return a time with its interval over launches, or the standard error of a single one."""
     if interval is None or interval.has_interval or error_s is None:
-        return _time(interval)
+        return time_text(interval)
     return f"{seconds_text(interval.estimate)} ±{seconds_text(error_s, digits=2)}"
-
-
-def seconds_text(seconds: float, digits: int = 3) -> str:
-    """Return a time with three digits and the unit that fits, e.g. ``518 µs``."""
-    if seconds == 0.0:
-        return "0 s"
-    rounded_up = 1 - 0.5 * 10.0**-digits  # 999.6 µs would print as 1e+03 µs
-    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if abs(seconds) < limit * rounded_up:
-            value = seconds * factor
-            # 120 µs of two digits would print as 1.2e+02 µs.
-            text = _digits(value, digits) if abs(value) < 10**digits else f"{value:,.0f}"
-            return f"{text} {unit}"
-    return f"{_digits(seconds, digits)} s" if abs(seconds) < 99.5 else f"{seconds:,.0f} s"
 
 
 def _failed(found: Sequence[Failure]) -> Iterator[str]:

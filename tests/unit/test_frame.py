@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from harness import provenance
-from harness.analysis import collecting, load
+from harness.analysis import collecting, load, writing
 from harness.analysis.collecting import collect
 from harness.analysis.columns import COLUMNS
 from harness.analysis.frame import frame, shared_provenance
@@ -305,7 +305,7 @@ def test_no_results_and_no_permission_are_one_line(
     def refuse(path: Path, data: bytes) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(collecting, "write_atomic", refuse)
+    monkeypatch.setattr(writing, "write_atomic", refuse)
     with pytest.raises(AnalysisError, match="cannot be written: Permission denied"):
         collect(folder)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.analysis import render_table
-from harness.analysis.table import seconds_text
+from harness.analysis.texts import seconds_text
 from harness.errors import AnalysisError
 from harness.record import ClockCheck, RunRecord
 from tests import factories

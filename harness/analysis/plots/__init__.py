@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.analysis.collecting import load_arrow
+from harness.analysis.evaluations import load_evaluations
 from harness.analysis.facets import Facet, facets
 from harness.analysis.flags import figure_flags
 from harness.analysis.scaling import Failure, curves, failures
+from harness.analysis.training import TrainedPoint, trainings
 from harness.errors import AnalysisError, MissingDependencyError, did_you_mean
 from harness.store import write_atomic
 
@@ -28,11 +30,13 @@ PLOTS: dict[str, str] = {
     "phases": "harness.analysis.plots.phases:phases",
     "epoch_time": "harness.analysis.plots.epoch:epoch_time",
 }
+#: The same of trainings.
+TRAINING_PLOTS: dict[str, str] = {"training": "harness.analysis.plots.training:training"}
 #: What is drawn of marked steps; all else is of the window, which only a sampler may slow down.
 _SHOWS = {"exposed_sync": ("phases", "telemetry"), "phases": ("phases", "telemetry")}
 FORMATS = ("png", "svg", "pdf")
 
-Draw = Callable[[Facet, Sequence[str]], "Plot | None"]
+Draw = Callable[[Any, Sequence[str]], "Plot | None"]  # of a facet, or of trained points
 
 
 def plot_all(
@@ -54,12 +58,18 @@ def plot_all(
     table = load_arrow(sweep_dir)
     failed = failures(table)
     found = facets(curves(table, base=base, mixed=mixed))
-    if not found:
+    trained = trainings(table, load_evaluations(sweep_dir), mixed=mixed)
+    if not found and not trained:
         raise AnalysisError(_nothing(Path(sweep_dir), failed))
     out = Path(out_dir)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        return _draw_all(found, out, formats, _notes(failed))
+        measured = [failure for failure in failed if failure.kind != "train"]
+        rest = [failure for failure in failed if failure.kind == "train"]
+        return [
+            *_draw_all(found, out, formats, _notes(measured)),
+            *_draw_trainings(trained, out, formats, _notes(rest)),
+        ]
     except OSError as error:
         raise AnalysisError(
             f"{error.filename or out}: the figures cannot be written: {error.strerror}; "
@@ -70,24 +80,48 @@ def plot_all(
 def _draw_all(
     found: Sequence[Facet], out: Path, formats: Sequence[str], notes: Sequence[str]
 ) -> list[Path]:
-    from harness.analysis.plots.style import figure_bytes, style
-
     written: list[Path] = []
     for facet, suffix in zip(found, _suffixes(found), strict=True):
         for name, target in PLOTS.items():
             said = [*notes, *figure_flags(facet.curves, _SHOWS.get(name, ("telemetry",)))]
-            with style():
-                plot = _function(target)(facet, said)
-                if plot is None:
-                    log.warning(
-                        "no figure %s%s: the records have nothing to draw in it", name, suffix
-                    )
-                    continue
-                for kind in formats:
-                    written.append(out / f"{name}{suffix}.{kind}")
-                    write_atomic(written[-1], figure_bytes(plot.figure, kind))
-            written.append(out / f"{name}{suffix}.csv")
-            write_atomic(written[-1], plot.csv_text().encode())
+            written += _draw(target, facet, said, out, f"{name}{suffix}", formats)
+    return written
+
+
+def _draw_trainings(
+    points: Sequence[TrainedPoint], out: Path, formats: Sequence[str], notes: Sequence[str]
+) -> list[Path]:
+    groups: dict[tuple[str, ...], list[TrainedPoint]] = {}
+    for point in points:
+        key = (point.workload, point.framework, point.scaling, point.device)
+        groups.setdefault(key, []).append(point)
+    suffixes = _telling(list(groups))
+    written: list[Path] = []
+    for group, suffix in zip(groups.values(), suffixes, strict=True):
+        unlike = [f"unlike launches mixed in {p.label}: {p.unlike}" for p in group if p.unlike]
+        for name, target in TRAINING_PLOTS.items():
+            said = [*notes, *unlike]
+            written += _draw(target, group, said, out, f"{name}{suffix}", formats)
+    return written
+
+
+def _draw(
+    target: str, what: Any, notes: Sequence[str], out: Path, name: str, formats: Sequence[str]
+) -> list[Path]:
+    """Draw one figure; return its files, none where there is nothing to draw in it."""
+    from harness.analysis.plots.style import figure_bytes, style
+
+    written: list[Path] = []
+    with style():
+        plot = _function(target)(what, notes)
+        if plot is None:
+            log.warning("no figure %s: the records have nothing to draw in it", name)
+            return []
+        for kind in formats:
+            written.append(out / f"{name}.{kind}")
+            write_atomic(written[-1], figure_bytes(plot.figure, kind))
+    written.append(out / f"{name}.csv")
+    write_atomic(written[-1], plot.csv_text().encode())
     return written
 
 
@@ -118,6 +152,10 @@ def _suffixes(found: Sequence[Facet]) -> list[str]:
         (first.workload, first.framework, first.scaling, first.device)
         for first in (facet.curves[0] for facet in found)
     ]
+    return _telling(keys)
+
+
+def _telling(keys: Sequence[tuple[str, ...]]) -> list[str]:
     differing = [i for i in range(4) if len({key[i] for key in keys}) > 1]
     return ["".join(f"-{key[i]}" for i in differing) for key in keys]
 

@@ -161,6 +161,16 @@ def unit_axis(ax: Axes, unit: str = "") -> None:
     ax.yaxis.set_minor_locator(NullLocator())
 
 
+def log_ticks(ax: Axes) -> None:
+    """Label a logarithmic y axis with plain numbers at 1, 2, 5, or evenly in a narrow range."""
+    low, high = ax.get_ylim()
+    ax.yaxis.set_major_locator(
+        MaxNLocator(4) if high / low < _NARROW else LogLocator(subs=(1, 2, 5))
+    )
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())
+
+
 def figure_bytes(figure: Figure, suffix: str) -> bytes:
     """Return a figure as a file's content, the same bytes for the same data.
 

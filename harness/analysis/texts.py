@@ -1,0 +1,45 @@
+"""Numbers as tables show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.stats import Interval
+
+NONE = "–"
+
+
+def line_text(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return the cells of a row, each right-justified to its width."""
+    return "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def digits_text(value: float, digits: int = 3) -> str:
+    """Three digits, zeros included, so that a column of them says how much is known."""
+    return f"{value:#.{digits}g}".removesuffix(".")
+
+
+def time_text(interval: Interval | None) -> str:
+    """Return a time with half of its interval: ``1.23 ms ±0.10 ms``."""
+    if interval is None:
+        return NONE
+    if interval.low is None or interval.high is None:
+        return seconds_text(interval.estimate)
+    half_s = (interval.high - interval.low) / 2
+    # Equal values leave a rounding error of their mean.
+    half_s = half_s if half_s > 1e-9 * abs(interval.estimate) else 0.0
+    return f"{seconds_text(interval.estimate)} ±{seconds_text(half_s, digits=2)}"
+
+
+def seconds_text(seconds: float, digits: int = 3) -> str:
+    """Return a time with three digits and the unit that fits, e.g. ``518 µs``."""
+    if seconds == 0.0:
+        return "0 s"
+    rounded_up = 1 - 0.5 * 10.0**-digits  # 999.6 µs would print as 1e+03 µs
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if abs(seconds) < limit * rounded_up:
+            value = seconds * factor
+            # 120 µs of two digits would print as 1.2e+02 µs.
+            text = digits_text(value, digits) if abs(value) < 10**digits else f"{value:,.0f}"
+            return f"{text} {unit}"
+    return f"{digits_text(seconds, digits)} s" if abs(seconds) < 99.5 else f"{seconds:,.0f} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from tests.requirements import require_modules, require_mpi
 
 ROOT = Path(__file__).parents[2]
 INJECT = Path(__file__).with_name("inject")
-FAULTS = {75: "kill", 76: "raise", 77: "garbage", 78: "leave", 79: "stop"}
+FAULTS = {75: "kill", 76: "raise", 77: "garbage", 78: "leave", 79: "stop", 700: "memory"}
 GOOD = 80
-HERE = ["kill", "raise", "garbage", "leave"]  # those that end by themselves
+HERE = ["kill", "raise", "garbage", "leave", "memory"]  # those that end by themselves
 
 SWEEP = """\
 name: faults
@@ -142,6 +143,14 @@ class TestMpirun:
     def test_a_rank_that_leaves_with_exit_code_0(self, mpirun: Outcome) -> None:
         assert mpirun.records["leave"].status == "failed"
         assert mpirun.error("leave").cause.startswith("rank 1 left before its time")
+
+    def test_a_batch_that_the_hosts_memory_has_no_room_for(self, mpirun: Outcome) -> None:
+        assert mpirun.records["memory"].status == "failed"
+        assert re.fullmatch(
+            r"rank 1: the host's memory is full: a step with a batch of 700 samples on this rank "
+            r"asked for [\d.]+ MiB; lower batch_size, or raise execution\.accumulate",
+            mpirun.error("memory").cause,
+        )
 
     @pytest.mark.parametrize("fault", HERE)
     def test_each_rank_left_its_last_lines(self, mpirun: Outcome, fault: str) -> None:

@@ -1,20 +1,29 @@
 """Makes a rank fail on purpose: on the PYTHONPATH of a test, Python imports this by itself.
 
 ``HVDSCALE_TEST_FAULTS`` says which fault a point has, by its batch size: ``75=kill,76=stop``. It
-strikes rank 1 when its timed window would begin.
+strikes rank 1 when its timed window would begin; a lack of memory before the first step, as it
+would come by itself.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
 import time
 
+HEADROOM_BYTES = 8 << 20  # for what is small; a layer's output at a batch of 700 is 18 MB
+
 
 def strike(fault: str) -> None:
     print(f"rank 1: now comes {fault}", flush=True)
+    if fault == "memory":
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[0])
+        limit = pages * resource.getpagesize() + HEADROOM_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "stop":
@@ -30,22 +39,27 @@ def strike(fault: str) -> None:
 
 
 def patch(faults: dict[str, str]) -> None:
-    """Put ourselves before ``run_window`` as soon as that module is there."""
+    """Put ourselves before a function of ``measure.window`` as soon as that module is there."""
     while True:
         module = sys.modules.get("harness.measure.window")
         if module is not None and hasattr(module, "run_window"):
             break
         time.sleep(0.005)
-    real = module.run_window
+    for name, early in {"run_window": False, "warm_up": True}.items():
+        setattr(module, name, before(getattr(module, name), faults, early))
 
-    def run_window(step: object, next_batch: object, engine: object, steps: int) -> object:
+
+def before(real: object, faults: dict[str, str], early: bool) -> object:
+    """Return ``real`` with the fault of its batch before it, if that is an early one or not."""
+
+    def struck(step: object, next_batch: object, *rest: object) -> object:
         place = sys.modules["harness.ranks"].find_place(os.environ)
-        size = next_batch()[0].shape[0]  # type: ignore[operator]
-        if place.rank == 1 and str(size) in faults:
-            strike(faults[str(size)])
-        return real(step, next_batch, engine, steps)
+        fault = faults.get(str(next_batch()[0].shape[0]))  # type: ignore[operator]
+        if place.rank == 1 and fault is not None and (fault == "memory") == early:
+            strike(fault)
+        return real(step, next_batch, *rest)  # type: ignore[operator]
 
-    module.run_window = run_window
+    return struck
 
 
 _faults = dict(

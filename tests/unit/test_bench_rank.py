@@ -11,33 +11,14 @@ import pytest
 
 from harness import bench, raw
 from harness.config import RunConfig, run_id
-from harness.config.models import LearningRate
 from harness.engines.api import PHASES
 from harness.measure.phases import Marked
 from harness.measure.window import RankWindow
 from harness.record import STEP_COLUMNS
 from harness.spec import BlockRef, Resolved, RunSpec
 from harness.store import Store
-from workloads.api import WorkloadInfo
 
-INFO = WorkloadInfo("w", "W", ("torch",), 1, "mse", learning_rate=0.001, learning_rate_batch=50)
 STEPS, MARKED, REDUCED = 4, 3, 5
-
-
-@pytest.mark.parametrize(
-    ("wanted", "rate"),
-    [
-        ({}, 0.001),
-        ({"rule": "sqrt"}, 0.002),  # 200 / 50 = 4
-        ({"rule": "linear"}, 0.004),
-        ({"base": 0.01, "rule": "linear"}, 0.04),
-        ({"base": 0.01, "base_batch": 400, "rule": "linear"}, 0.005),
-        ({"base": 0.01, "base_batch": 800, "rule": "sqrt"}, 0.005),
-        ({"base": 0.01, "base_batch": 400}, 0.01),
-    ],
-)
-def test_learning_rate(wanted: dict[str, Any], rate: float) -> None:
-    assert bench.learning_rate(LearningRate(**wanted), INFO, 200) == pytest.approx(rate)
 
 
 def table(marked: bool = True, reduced: bool = True, synchronised: bool = True) -> Any:

@@ -44,17 +44,24 @@ class LanguageModel(keras.Model):  # type: ignore[misc]
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.shape_of_model = shape
         self.table = self.add_weight(
             shape=(shape.vocabulary, shape.embedding), name="embedding", initializer="zeros"
         )
+        # Zeros, because Keras' own initialisation takes seconds and is not used.
+        blank = {"kernel_initializer": "zeros", "bias_initializer": "zeros"}
         self.lstm = [
             keras.layers.LSTM(
-                shape.hidden, return_sequences=True, return_state=True, name=f"lstm_{layer}"
+                shape.hidden,
+                return_sequences=True,
+                return_state=True,
+                recurrent_initializer="zeros",
+                unit_forget_bias=False,
+                name=f"lstm_{layer}",
+                **blank,
             )
             for layer in range(shape.layers)
         ]
-        self.projection = keras.layers.Dense(shape.vocabulary, name="projection")
+        self.projection = keras.layers.Dense(shape.vocabulary, name="projection", **blank)
         for layer, lstm in enumerate(self.lstm):
             lstm.build((None, None, shape.inputs(layer)))
         self.projection.build((None, None, shape.hidden))

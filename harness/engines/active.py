@@ -103,7 +103,7 @@ def _operations(wanted: HorovodTuning, runtime: HorovodRuntime) -> list[Finding]
         "torus_allreduce": nccl and spread and not wanted.hierarchical_allreduce,
     }
     return [
-        Finding(f"horovod.{field}: operation", active, told)
+        Finding(f"horovod.{field} (operation)", active, told)
         for field, active in needed.items()
         if getattr(wanted, field)
     ]

@@ -18,6 +18,7 @@ from workloads.api import Parts
 
 torch = pytest.importorskip("torch")
 
+from harness.engines.torch_memory import raise_if_memory  # noqa: E402
 from harness.engines.torch_step import TorchStep  # noqa: E402
 
 RATE = 0.5
@@ -246,3 +247,139 @@ def test_a_snapshot_puts_back_all_that_training_changes() -> None:
     # The snapshot is no view of what trains on.
     step.restore(before)
     assert train() == once
+
+
+def clipped(norm: float | None) -> TorchStep:
+    made = replace(parts(), clip_norm=norm)
+    optimiser = made.optimiser(made.model, RATE, False)
+    return TorchStep(made, made.model, optimiser, Execution(), torch.device("cpu"))
+
+
+def test_gradients_are_clipped_to_the_norm_of_all_together() -> None:
+    plain, step = clipped(None), clipped(0.01)
+    for made in (plain, step):
+        made.run(batch())
+    norms = [float(torch.cat([g.flatten() for g in gradients(s)]).norm()) for s in (plain, step)]
+    assert norms[0] > 0.1
+    assert norms[1] == pytest.approx(0.01, rel=1e-4)
+    for one, other in zip(gradients(plain), gradients(step), strict=True):
+        torch.testing.assert_close(one * (0.01 / norms[0]), other, rtol=1e-3, atol=1e-8)
+
+
+def test_a_small_gradient_is_not_clipped() -> None:
+    plain, step = clipped(None), clipped(100.0)
+    for made in (plain, step):
+        made.run(batch())
+    assert plain.checksum() == step.checksum()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_gradient_leaves_training_as_if_it_had_not_been(accumulate: int) -> None:
+    torch.manual_seed(3)
+    model = Restless()
+    made = replace(parts(), model=model, clip_norm=1e-3)  # which is not for it
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    execution = Execution(accumulate=accumulate)
+    step = TorchStep(made, model, optimiser, execution, torch.device("cpu"))
+    data = torch.randn(8, 4), torch.randn(8, 1)
+    step.run(data)
+    before, buffers = step.snapshot(), {n: b.clone() for n, b in model.named_buffers()}
+    checksum = step.checksum()
+    found = step.gradient(data)
+    assert step.checksum() == checksum
+    assert all(torch.equal(buffers[name], b) for name, b in model.named_buffers())
+    after = [step.run(data).item() for _ in range(2)]
+    step.restore(before)
+    assert [step.run(data).item() for _ in range(2)] == after
+    # In the order of the checksum: by name, as each step's own backward pass has them.
+    step.restore(before)
+    step._parts = replace(made, clip_norm=None)
+    step.run(data)
+    own = dict(model.named_parameters())
+    wanted = torch.cat([own[name].grad.flatten() for name in sorted(own)])
+    assert torch.equal(found, wanted)
+    assert (found.dtype, found.requires_grad) == (torch.float32, False)
+
+
+def test_carried_state_of_another_size_is_put_back() -> None:
+    class Carrying(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+            self.register_buffer("state", torch.zeros(1), persistent=False)
+
+        def forward(self, inputs: Any) -> Any:
+            if len(self.state) != len(inputs):
+                self.state = torch.zeros(len(inputs))
+            out = self.linear(inputs) + self.state[:, None]
+            self.state = out.detach().mean(dim=1)
+            return out
+
+    model = Carrying()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    made = replace(parts(), model=model)
+    step = TorchStep(made, model, optimiser, Execution(), torch.device("cpu"))
+    step.run(batch(4))
+    before = step.snapshot()
+    once = step.run(batch(4)).item()
+    step.run(batch(6))
+    step.restore(before)
+    assert step.run(batch(4)).item() == once
+
+
+def test_a_step_without_memory_says_its_batch() -> None:
+    class Greedy(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+
+        def forward(self, inputs: Any) -> Any:
+            torch.empty(2**56)
+            return self.linear(inputs)
+
+    model = Greedy()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    made = replace(parts(), model=model)
+    step = TorchStep(made, model, optimiser, Execution(), torch.device("cpu"))
+    with pytest.raises(LaunchError, match=r"host's memory is full.*12 samples.*MiB; lower batch_"):
+        step.run(batch())
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has"),
+            "the GPU's memory is full: a step with a batch of 64 samples on this rank asked for "
+            "2.00 GiB; lower batch_size, or raise execution.accumulate",
+        ),
+        (MemoryError(), "the host's memory is full.*asked for more"),
+    ],
+)
+def test_a_lack_of_memory_is_told(error: Exception, words: str) -> None:
+    with pytest.raises(LaunchError, match=words):
+        raise_if_memory(error, 64)
+
+
+def test_another_error_is_left_as_it_is() -> None:
+    raise_if_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), 64)
+    step = make()
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        step.run((torch.randn(2, 9), torch.randn(2, 2)))
+
+
+def test_an_option_that_is_not_active_fails_at_the_first_step() -> None:
+    step = make(fused_optimiser=True)  # the workload's optimiser is the plain one
+    before = step.checksum()
+    with pytest.raises(LaunchError, match=r"fused_optimiser: true.*0 of 1 parameter groups"):
+        step.run(batch())
+    assert step.checksum() == before
+
+
+def test_evidence_is_taken_once_and_changes_nothing() -> None:
+    step, plain = make(precision="bf16"), make(precision="bf16")
+    assert step.options is None
+    plain.options = {}  # has been looked at already
+    for seed in range(2):
+        assert step.run(batch(seed=seed)).item() == plain.run(batch(seed=seed)).item()
+    assert step.options == {"execution.precision: bf16": "outputs of layers: 3 bfloat16"}

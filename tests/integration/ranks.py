@@ -24,10 +24,12 @@ def machine() -> Machine:
     return detect_machine(slots=2)
 
 
-def point(engine: str, backend: str | None, ranks: int, **changes: Any) -> RunConfig:
+def point(
+    engine: str, backend: str | None, ranks: int, framework: str = "torch", **changes: Any
+) -> RunConfig:
     """Return a small point of the regressor."""
     data: dict[str, Any] = {
-        "workload": {"name": "stress_strain", "samples": 4000},
+        "workload": {"name": "stress_strain", "framework": framework, "samples": 4000},
         "engine": engine,
         "backend": backend,
         "placement": f"1x{ranks}",

@@ -18,8 +18,8 @@ def main() -> None:
     engine = create(spec.config, spec.resolved)
     world = engine.start()
     workload = bench.prepare(spec.config, spec.data_dir, engine, world)
-    parts = workload.parts("torch", spec.config.seed)
-    step = engine.build(parts, parts_rate(spec, workload))
+    parts = workload.parts(engine.framework, spec.config.seed)
+    step = engine.build(parts, workload.info.learning_rate)
     seen = World(0, world.size, 0, world.local_size) if broken else world
     next_batch = bench.make_feed(spec.config, workload, engine, seen).next
     losses = step.losses([step.run(next_batch()) for _ in range(steps)])
@@ -27,10 +27,6 @@ def main() -> None:
     Path(spec.log_dir, f"rank-{world.rank}.json").write_text(json.dumps(answer))
     engine.barrier()
     engine.stop()
-
-
-def parts_rate(spec: RunSpec, workload: object) -> float:
-    return bench.learning_rate(spec.config.learning_rate, workload.info, spec.config.global_batch)
 
 
 if __name__ == "__main__":

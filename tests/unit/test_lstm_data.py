@@ -80,7 +80,9 @@ def test_the_vocabulary_is_as_asked_for_whatever_the_text_has(story: Path, tmp_p
 
 @settings(max_examples=50, deadline=None)
 @given(content=st.text("ab é\n\u3000\t€", max_size=60), block=st.integers(1, 9))
-def test_words_do_not_depend_on_where_blocks_end(content: str, block: int, tmp_path_factory: Any):  # type: ignore[no-untyped-def]
+def test_words_do_not_depend_on_where_blocks_end(
+    content: str, block: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.getbasetemp() / "words.txt"
     path.write_bytes(content.encode())
     with pytest.MonkeyPatch.context() as patch:

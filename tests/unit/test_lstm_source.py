@@ -35,7 +35,8 @@ def stationary(chain: MarkovSource, rows: NDArray[np.float64]) -> NDArray[np.flo
             after = (context * chain.symbols) % count + token
             matrix[context, after] += rows[context, token]
     system = np.vstack([matrix.T - np.eye(count), np.ones(count)])
-    return np.linalg.lstsq(system, np.append(np.zeros(count), 1.0), rcond=None)[0]
+    found: NDArray[np.float64] = np.linalg.lstsq(system, np.append(np.zeros(count), 1.0))[0]
+    return found
 
 
 @settings(max_examples=25, deadline=None)

@@ -86,7 +86,7 @@ def plain_sgd(model: Any) -> None:
 def test_training_in_a_graph_is_that_of_torch(jit_compile: bool) -> None:
     ours, theirs = both()
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=jit_compile)  # type: ignore[untyped-decorator]
     def differentiate(inputs: Any, targets: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = theirs.loss(theirs.model(inputs, training=True), targets)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from workloads.api import ArraySamples, OptionValue, Parts, WorkloadError  # noqa: E402
+from workloads.api import ArraySamples, OptionValue, Parts, Variant, WorkloadError  # noqa: E402
 from workloads.lstm import Lstm, evaluation, torch_model  # noqa: E402
 from workloads.lstm.evaluation import Scoring  # noqa: E402
 from workloads.lstm.shape import Shape, initial_weights  # noqa: E402
@@ -32,7 +33,7 @@ def build(seed: int = 1, shape: Shape = SMALL, clip_norm: float | None = None) -
     return torch_model.build(shape, seed, BYTES, clip_norm)
 
 
-def tokens(rows: int, length: int, seed: int = 0) -> torch.Tensor:
+def tokens(rows: int, length: int, seed: int = 0) -> Any:
     values = np.random.default_rng(seed).integers(0, 30, (rows, length), dtype=np.uint8)
     return torch.from_numpy(values)
 
@@ -43,7 +44,7 @@ def samples(count: int) -> ArraySamples:
 
 
 @pytest.mark.parametrize("variant", Lstm.info.variants, ids=lambda variant: variant.name)
-def test_variants_have_the_parameters_that_they_state(variant, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_variants_have_the_parameters_that_they_state(variant: Variant, tmp_path: Path) -> None:
     parts = Lstm(variant.options, tmp_path).parts("torch", 1)
     assert parts.parameters == variant.parameters
     assert parts.gradient_bytes == 4 * variant.parameters
@@ -144,7 +145,7 @@ def test_start_epoch_forgets() -> None:
         assert torch.equal(parts.model(tokens(3, 5)), fresh)
 
 
-def gradients(parts: Parts, inputs: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:
+def gradients(parts: Parts, inputs: Any, targets: Any) -> list[Any]:
     parts.model.zero_grad()
     parts.loss(parts.model(inputs), targets).backward()
     return [p.grad.clone() for p in parts.model.parameters() if p.requires_grad]

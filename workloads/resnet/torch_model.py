@@ -78,7 +78,7 @@ class ResNet(nn.Module):
         x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
         for stage in range(1, 5):
             x = getattr(self, f"layer{stage}")(x)
-        logits: torch.Tensor = self.fc(functional.adaptive_avg_pool2d(x, 1).flatten(1))
+        logits: torch.Tensor = self.fc(x.mean(dim=(2, 3)))
         return logits
 
 

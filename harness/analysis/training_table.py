@@ -58,6 +58,8 @@ def _part(points: Sequence[TrainedPoint]) -> Iterator[str]:
     yield title(points[0])
     yield f"{targets_text(points)}; {metric} on the test split at the end; {intervals_text(points)}"
     aimed = any(point.reached is not None for point in points)
+    if any(point.reached not in (None, 0, len(point.launches)) for point in points):
+        yield "epochs and times to target are means over the launches that reached it"
     noisy = any(p.first_noise is not None or p.last_noise is not None for p in points)
     head = (*_HEAD, metric, *(_TARGET if aimed else ()), *((_NOISE,) if noisy else ()))
     grid = [_cells(point, aimed, noisy) for point in points]
@@ -91,7 +93,9 @@ def _cells(point: TrainedPoint, aimed: bool, noisy: bool) -> list[str]:
             time_text(point.wall_s_to_target),
         ]
     if noisy:
-        cells.append(f"{_samples(point.first_noise)} → {_samples(point.last_noise)}")
+        ends = (point.first_noise, point.last_noise)
+        known = any(end is not None for end in ends)
+        cells.append(" → ".join(map(_samples, ends)) if known else NONE)
     return cells
 
 

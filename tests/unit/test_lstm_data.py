@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from workloads.api import OptionValue, WorkloadError
 from workloads.lstm import Lstm, corpus, text
 from workloads.lstm.corpus import encode
 from workloads.lstm.evaluation import Scoring, streams
+from workloads.lstm.source import MarkovSource
 
 SAID = "the cat sat on the mat\nthe dog sat on the cat\n"
 
@@ -146,8 +150,13 @@ def bad_texts(folder: Path) -> dict[str, Path]:
     ],
 )
 def test_a_bad_text_is_one_line(
-    name: str, options: dict[str, OptionValue], message: str, tmp_path: Path
+    name: str,
+    options: dict[str, OptionValue],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(text, "BLOCK_BYTES", 8)
     path = bad_texts(tmp_path)[name]
     for act in (Lstm.train_size, Lstm.prepare):
         with pytest.raises(WorkloadError, match=message) as caught:
@@ -240,6 +249,31 @@ def test_many_processes_make_one_file(story: Path, tmp_path: Path) -> None:
         ".lock",
         ".tokens",
     ]
+
+
+def test_who_waits_for_the_lock_finds_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = made(Lstm(SYNTHETIC, tmp_path))
+    path = workload._corpus.file().path
+    good = path.read_bytes()
+    path.unlink()
+    asked = threading.Event()
+
+    def take(fd: int, how: int) -> None:
+        asked.set()
+        fcntl_flock(fd, how)
+
+    fcntl_flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", take)
+    monkeypatch.setattr(MarkovSource, "text", lambda *_: pytest.fail("made twice"))
+    with path.with_name(path.name + ".lock").open() as held, ThreadPoolExecutor(1) as pool:
+        fcntl_flock(held, fcntl.LOCK_EX)
+        waiting = pool.submit(Lstm(SYNTHETIC, tmp_path).prepare)
+        assert asked.wait(30)
+        path.write_bytes(good)
+        fcntl_flock(held, fcntl.LOCK_UN)
+        waiting.result(30)
 
 
 @given(samples=st.integers(0, 200), rows=st.integers(1, 40))

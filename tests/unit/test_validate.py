@@ -73,8 +73,15 @@ REFUSED: dict[str, tuple[dict[str, Any], Machine, type[HarnessError], str]] = {
         {"workload": {"name": "stress_strain", "samples": True}}, CPU, ConfigError, "expected int",
     ),
     "framework": (
-        {"workload": {"name": "stress_strain", "framework": "tensorflow"}},
-        CPU, ConfigError, "tensorflow",
+        {"engine": "ddp", "workload": {"name": "stress_strain", "framework": "tensorflow"}},
+        CPU, ConfigError, "engine ddp cannot train in tensorflow.*one of: torch",
+    ),
+    "channels_last in TensorFlow": (
+        {
+            "workload": {"name": "resnet", "framework": "tensorflow"},
+            "execution": {"channels_last": True},
+        },
+        CPU, ValidationError, "is a layout of torch",
     ),
     "more ranks than slots": ({"placement": 5}, CPU, ValidationError, "--slots"),
     "batch larger than the data": (

@@ -98,7 +98,10 @@ def _variant(name: str, options: dict[str, OptionValue]) -> Variant:
 #: ``large`` has the sizes of Zaremba, Sutskever and Vinyals' large model of the Penn Treebank
 #: (2014), without its dropout: what is trained must not depend on how many ranks draw numbers.
 VARIANTS = (
-    _variant("small", {}),
+    _variant(
+        "small",
+        {"tokens": "byte", "embedding": 128, "hidden": 512, "layers": 2, "sequence": 128},
+    ),
     _variant(
         "large",
         {

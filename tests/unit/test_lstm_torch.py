@@ -208,6 +208,10 @@ def test_loss_is_the_mean_so_that_shards_average_to_the_global_batch() -> None:
 
 
 def test_a_compiled_model_carries_its_state() -> None:
+    """The LSTM itself is no part of a graph; what is before and after it makes one each."""
+    from torch._dynamo.utils import counters
+
+    before = counters["stats"]["unique_graphs"]
     eager, compiled = build(), build()
     model = torch.compile(compiled.model, backend="eager")
     for step in range(4):
@@ -217,6 +221,7 @@ def test_a_compiled_model_carries_its_state() -> None:
         found.backward()
         assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     assert torch.equal(eager.model.hidden, compiled.model.hidden)
+    assert counters["stats"]["unique_graphs"] == before + 2
 
 
 def test_bfloat16_on_a_cpu_without_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

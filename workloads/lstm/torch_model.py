@@ -45,16 +45,25 @@ class LanguageModel(nn.Module):
         """Return the logits, and carry the state on."""
         if tokens.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             _check_bfloat16()
-        if self.hidden.shape[1] != len(tokens):
-            self._empty(len(tokens))
+        logits: torch.Tensor = self.projection(self._read(self.embedding(tokens.long())))
+        return logits
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _read(self, embedded: torch.Tensor) -> torch.Tensor:
+        """Run the LSTM layers over (n, sequence, embedding), and carry the state on.
+
+        torch.compile takes no LSTM; this says so, and what is before and after it is compiled.
+        """
+        if self.hidden.shape[1] != len(embedded):
+            self._empty(len(embedded))
         # Copies, because backward still needs what the new state is about to be written over.
         state = self.hidden.clone(), self.cell.clone()
-        outputs, (hidden, cell) = self.lstm(self.embedding(tokens.long()), state)
+        outputs, (hidden, cell) = self.lstm(embedded, state)
         with torch.no_grad():
             self.hidden.copy_(hidden)
             self.cell.copy_(cell)
-        logits: torch.Tensor = self.projection(outputs)
-        return logits
+        read: torch.Tensor = outputs
+        return read
 
     def forget(self) -> None:
         """Let every row begin anew."""

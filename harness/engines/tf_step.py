@@ -72,6 +72,7 @@ class TfStep(Step):
         self.model = parts.model
         self.options: dict[str, str] = {}  # evidence of what is compiled in, by option
         self._traced: dict[Any, Traced] = {}
+        self._last_batch: tuple[Any, ...] | None = None
         self._handed_bytes = 0  # by the graph that is being traced
         self._clock = TfClock(on_gpu="GPU" in device, deterministic=config.deterministic)
         self._reduced_steps = 0
@@ -94,6 +95,20 @@ class TfStep(Step):
         self.device_synchronise()
         self._clock.computed(stamps)
         return loss
+
+    @override
+    def expect_marks(self, steps: int) -> None:
+        """Trace the marked step and run it once, with the last batch; training is put back.
+
+        The first run of a graph takes as long as dozens of steps. All ranks call this together, as
+        they run marked steps.
+        """
+        if self._last_batch is None:
+            return
+        before, reduced = self.snapshot(), self.reduced()
+        self._train(self._last_batch, True, marked=self._clock.in_graph)
+        self.restore(before)
+        self._reduced_steps, self._reduced_bytes = reduced.steps, reduced.bytes
 
     @override
     def take_marks(self) -> NDArray[np.float64]:
@@ -170,6 +185,7 @@ class TfStep(Step):
 
     def _train(self, batch: tuple[Any, ...], sync: bool, *, marked: bool) -> Any:
         sync = sync and self.gradient_allreduce
+        self._last_batch = batch
         body = partial(self._update, sync=sync, marked=marked)
         traced = self._function((sync, marked), batch, body)
         try:

@@ -247,6 +247,21 @@ def test_marks_are_seconds_of_the_hosts_clock_in_order() -> None:
     assert step.take_marks().shape == (0, len(BOUNDARIES))
 
 
+def test_marks_that_are_expected_are_ready_and_training_is_as_before() -> None:
+    step, other = make(), make()
+    step.expect_marks(3)  # nothing is known of a batch yet
+    for one in (step, other):
+        one.run(batch())
+    state = [v.numpy() for v in step._state()]
+    step.expect_marks(3)
+    assert len(step._traced) == 2
+    for variable, value in zip(step._state(), state, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert step.take_marks().shape == (0, len(BOUNDARIES))
+    assert float(step.run_marked(batch)) == float(other.run(batch()))
+    assert len(step._traced) == 2
+
+
 def test_where_nothing_can_be_marked_inside_only_the_ends_are() -> None:
     step = make(deterministic=True)
     step.run_marked(batch)

@@ -18,8 +18,11 @@ PAGES = 64
 def folder(tmp_path: Path) -> Path:
     """Give a folder on a disk: files of a file system in memory cannot be dropped."""
     probe = tmp_path / "probe"
-    probe.write_bytes(os.urandom(4096))
-    cache.drop([probe], 10)
+    with probe.open("wb") as file:
+        file.write(os.urandom(4096))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if cache.cached_share([probe]):
         pytest.skip(f"{tmp_path} is on a file system that keeps its files in memory")
     return tmp_path

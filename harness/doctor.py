@@ -207,11 +207,19 @@ def check_frameworks(facts: Facts) -> list[Finding]:
             )
         elif name in facts.imports:
             cuda = f", CUDA {facts.torch_cuda}" if name == "torch" and facts.torch_cuda else ", CPU"
+            if name == "tensorflow" and facts.gpus:
+                findings.append(_tensorflow_on_gpu(facts))
+                continue
             findings.append(Finding(name, OK, facts.imports[name] + cuda))
         else:
             text = f"not installed; workloads and runs with {name} will not work"
             findings.append(Finding(name, NOTE, text, f"pip install 'hvdscale[{name}]'"))
     return findings
+
+
+def _tensorflow_on_gpu(facts: Facts) -> Finding:
+    text = f"{facts.imports['tensorflow']}; its engines are written for a GPU, and untested there"
+    return Finding("tensorflow", NOTE, text, "check what you measure, or take framework: torch")
 
 
 def check_horovod(facts: Facts) -> list[Finding]:

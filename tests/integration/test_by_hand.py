@@ -21,6 +21,7 @@ SHORT = [
     *("--set", "workload.samples=2000", "--set", "measure.window_s=0.2"),
     *("--set", "measure.min_steps=3", "--set", "measure.warmup_steps=2"),
 ]
+DDP = ["--engine", "ddp"]
 GOOD = ["hvdscale", "bench", "stress_strain", "--batch-size", "75", *SHORT]
 
 
@@ -143,6 +144,21 @@ def assert_is_point(record: RunRecord, launcher: str) -> None:
     assert (record.allreduce is not None) == (ranks > 1)
 
 
+def test_tensorflow_says_no_more_than_torch(tmp_path: Path, data_dir: Path) -> None:
+    """What its libraries print when they start is kept out of the summary."""
+    require_modules("tensorflow")
+    seen = typed("mpirun", [*GOOD, "--framework", "tensorflow"], tmp_path, data_dir)
+    assert seen.code == 0, seen.said
+    (record,) = Store.open(seen.results / "bench").records()
+    assert_is_point(record, "mpirun")
+    assert record.config.workload.framework == "tensorflow"
+    assert record.provenance["versions"].keys() == {"tensorflow", "keras", "horovod"}
+    assert record.phases is not None
+    assert None not in (record.phases.forward_s, record.phases.backward_s, record.phases.update_s)
+    assert seen.out.startswith("stress_strain (tensorflow), horovod, backend mpi")
+    assert not [line for line in seen.err.splitlines() if "tensorflow" in line.lower()]
+
+
 def test_a_second_time_is_another_repeat_of_the_same_point(tmp_path: Path, data_dir: Path) -> None:
     require_modules("torch")
     for _ in range(2):
@@ -165,7 +181,10 @@ def test_a_second_time_is_another_repeat_of_the_same_point(tmp_path: Path, data_
         (["stress_strain", "--batch-size", "75", "--set", "placement=2"], "placement"),
         (["stress_strain", "--batch-size", "75", "--set", "bacth_size=2"], "batch_size"),
         (["stress_strain", "--batch-size", "2000", *SHORT], "1500 training samples"),
-        (["stress_strain", "--batch-size", "7", "--framework", "tensorflow"], "tensorflow"),
+        (
+            [*("stress_strain", "--batch-size", "7", "--framework", "tensorflow"), *DDP],
+            "engine ddp cannot train in tensorflow; set workload.framework to one of: torch",
+        ),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )

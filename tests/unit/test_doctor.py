@@ -67,6 +67,13 @@ def test_a_good_machine_has_no_problem() -> None:
     assert "--binding-args" not in texts(ours, "launchers")
 
 
+def test_tensorflow_on_a_gpu_is_called_untested() -> None:
+    assert texts(GOOD, "tensorflow") == "2.21.0, CPU"
+    (found,) = (f for f in judge(replace(GOOD, gpus=H100)) if f.topic == "tensorflow")
+    assert found.status == "note"
+    assert found.text == "2.21.0; its engines are written for a GPU, and untested there"
+
+
 def test_a_horovod_for_another_torch_is_a_problem() -> None:
     facts = replace(GOOD, versions={**GOOD.versions, "torch": "2.14.0+cpu"})
     (problem,) = problems(facts)

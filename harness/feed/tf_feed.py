@@ -168,11 +168,14 @@ def gpu_memory_bytes() -> tuple[int, int]:
 
 
 def _on_device(samples: Samples, device: str) -> TfBatch:
-    """Return the whole set on ``device``, read piece by piece: it is never there twice.
+    """Return the whole set on ``device``; on a CPU it is never there twice.
 
     Copies: a memory map would read its file inside the window. Variables, since only these can be
-    written to in part.
+    written to in part; by ``scatter_update``, since assigning to a slice copies the whole first.
     """
+    if "GPU" in device:
+        check_fits("device", samples, host_room())  # it goes over in one piece
+        return to_device(_on_host(samples), device)
     with tf.device(device):
         whole = [
             tf.Variable(tf.zeros((len(samples), *one.shape[1:]), one.dtype), trainable=False)
@@ -180,7 +183,8 @@ def _on_device(samples: Samples, device: str) -> TfBatch:
         ]
         for start, parts in chunks(samples):
             for variable, part in zip(whole, parts, strict=True):
-                variable[start : start + len(part)].assign(part)
+                places = np.arange(start, start + len(part))
+                variable.scatter_update(tf.IndexedSlices(part, places))
     inputs, targets = whole
     return inputs, targets
 

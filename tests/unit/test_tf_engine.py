@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -146,10 +145,6 @@ def test_horovods_barrier_is_no_all_reduce(monkeypatch: pytest.MonkeyPatch) -> N
         )
     registry.create(config(engine="horovod"), resolved()).barrier()
     assert called == ["allgather"]
-
-
-def _note(called: list[str], as_name: str, *_: Any, **__: Any) -> None:
-    called.append(as_name)
 
 
 def test_bf16_is_nothing_that_horovod_reduces() -> None:

@@ -128,7 +128,7 @@ def test_phases_fill_the_step(answers: list[dict[str, Any]]) -> None:
         assert (marked >= 0).all()
         whole, parts = marked[:, 0], marked[:, 1:].sum(axis=1)
         # What is not in a phase is the way from one step to the next: a few Python calls, and in
-        # TensorFlow the end of its function, 0.3 ms. The median, for a rank may lose its core there.
+        # TensorFlow the end of its function, 0.3 ms. The median: a rank may lose its core there.
         assert (parts <= whole + 1e-9).all()
         assert np.median(parts / whole) > 0.9
 

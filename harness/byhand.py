@@ -90,6 +90,8 @@ def config_of(
         if flags.get(key) is not None:
             data[key] = flags[key]
     data = apply_overrides(data, overrides)
+    if "train" in data:
+        raise ConfigError("--set train: hvdscale train trains a sweep; bench measures a window")
     for key in ("placement", "launcher"):
         if key in data:
             raise ConfigError(f"--set {key}: the launcher that started this has decided it")

@@ -124,6 +124,10 @@ def settled(config: RunConfig, resolved: Resolved) -> RunConfig:
         if values[name] != info.options[name].default
     }
     changes: dict[str, object] = {}
+    if config.train is None and config.learning_rate.warmup_epochs:
+        # A window has one rate.
+        rate = config.learning_rate.model_copy(update={"warmup_epochs": 0.0})
+        changes["learning_rate"] = rate
     if repr(kept) != repr(workload.options):  # 1 and 1.0 are equal, and have unlike ids
         changes["workload"] = workload.model_copy(update={"options": kept})
     if not config.placement.devices:

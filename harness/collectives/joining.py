@@ -122,7 +122,7 @@ def _lead(config: RunConfig, resolved: Resolved, usable: Sequence[str]) -> _Lead
 
     world = mpi_world(resolved)
     bare = NoneTorch(config, resolved)
-    bare.prepare_device(world.local_rank)
+    bare.prepare_device(world.local_rank, world.rank)
     return _Lead(world, MpiControl(), bare.device, None, bare)
 
 

@@ -27,7 +27,8 @@ class NoneTorch(TorchEngine):
     def build(self, parts: Parts, learning_rate: float) -> TorchStep:
         model = parts.model.to(self.device)
         optimiser = parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser)
-        return self.keep(TorchStep(parts, model, optimiser, self.config.execution, self.device))
+        step = TorchStep(parts, self.compiled(model), optimiser, self.config.execution, self.device)
+        return self.keep(step)
 
     @override
     def allreduce(self, buffer: Any) -> None:

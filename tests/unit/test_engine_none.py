@@ -83,6 +83,19 @@ def test_it_trains(engine: Engine, workload: Workload) -> None:
     assert step.reduced() == Reduced(steps=0, bytes=0)
 
 
+def test_options_of_the_base_are_active_too(workload: Workload) -> None:
+    """Compiled and fused, as what is divided by it may be; the loss is the plain step's."""
+    losses = []
+    for options in ({}, {"compile": True, "fused_optimiser": True}):
+        made = create(config(execution=options), resolved())
+        made.start()
+        step = made.build(workload.parts("torch", 1), 1e-3)
+        batch = batches(workload)()
+        losses.append(step.losses([step.run(batch) for _ in range(3)]))
+        assert set(made.facts().get("options", {})) == {f"execution.{name}: true" for name in options}
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
 def test_equal_seeds_give_equal_weights(engine: Engine, workload: Workload) -> None:
     checksums = []
     for seed in (1, 1, 2):
@@ -142,8 +155,8 @@ def test_every_engine_of_the_registry_can_be_imported() -> None:
 
 
 def test_a_framework_that_an_engine_lacks() -> None:
-    wanted = config(workload={"name": "stress_strain", "framework": "tensorflow"})
-    with pytest.raises(ValidationError, match="engine none has no tensorflow; it has: torch"):
+    wanted = config(engine="ddp", workload={"name": "stress_strain", "framework": "tensorflow"})
+    with pytest.raises(ValidationError, match="engine ddp has no tensorflow; it has: torch"):
         create(wanted, resolved())
 
 

@@ -32,7 +32,7 @@ def check_options(
     _check_device(config, machine)
     _check_batch(config)
     _check_layout(config)
-    if config.execution.compile:
+    if config.execution.compile and config.workload.framework == "torch":  # XLA brings its own
         _check_compiler(environ)
     if config.engine == "horovod":
         _check_compression(config)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-import psutil
 
 from harness.collectives.api import Control
 from harness.collectives.sizes import size_text
 from harness.errors import ValidationError
+from harness.memory import host_free_bytes
 
 #: Buffers of the full size that a rank holds at once: its own, and the copy that a library makes
 #: (a result of Horovod's, a work buffer of MPI's).
@@ -67,47 +65,3 @@ def judge(
         f"{needed / _GIB:.1f} GiB for {ranks} on {owner}, which has {free_bytes / _GIB:.1f} GiB "
         f"free: {hint}"
     )
-
-
-def host_free_bytes(
-    root: Path = Path("/sys/fs/cgroup"), self_file: str = "/proc/self/cgroup"
-) -> int:
-    """Return what this process may still take: of the host, and of its control groups (v2)."""
-    free = int(psutil.virtual_memory().available)
-    return min([free, *_group_free_bytes(root, Path(self_file))])
-
-
-def _group_free_bytes(root: Path, self_file: Path) -> list[int]:
-    try:
-        lines = self_file.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    name = next((line[3:] for line in lines if line.startswith("0::")), None)
-    if name is None:  # version 1, whose limits Slurm and Docker no longer use by default
-        return []
-    found = []
-    folder = root / name.lstrip("/")
-    while folder.is_relative_to(root):
-        limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
-        if limit is not None and used is not None:
-            found.append(max(0, limit - used + _cached(folder / "memory.stat")))
-        folder = folder.parent
-    return found
-
-
-def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None  # "max": no limit
-
-
-def _cached(path: Path) -> int:
-    """Return the bytes of files that the kernel would give back."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    pairs = dict(line.split(maxsplit=1) for line in lines if " " in line)
-    return int(pairs.get("inactive_file", "0"))

@@ -92,7 +92,8 @@ def test_options_of_the_base_are_active_too(workload: Workload) -> None:
         step = made.build(workload.parts("torch", 1), 1e-3)
         batch = batches(workload)()
         losses.append(step.losses([step.run(batch) for _ in range(3)]))
-        assert set(made.facts().get("options", {})) == {f"execution.{name}: true" for name in options}
+        shown = made.facts().get("options", {})
+        assert set(shown) == {f"execution.{name}: true" for name in options}
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 

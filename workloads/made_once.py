@@ -39,16 +39,18 @@ class MadeFile:
     """A file, and how it comes about.
 
     ``write(fd)`` fills an empty file; the same bytes every time. ``check(fd)`` raises UnusableFile
-    unless the file is whole. ``what`` names the data, and ``fewer`` says how it can be made smaller
-    ("set fewer samples"), for messages.
+    unless the file is whole. ``size_bytes`` is None where it is not known before. For messages:
+    ``what`` names the data, ``fewer`` says how to do with less room ("set fewer samples"), and
+    ``put`` what is done with the data in its folder.
     """
 
     path: Path
-    size_bytes: int
+    size_bytes: int | None
     write: Callable[[int], None]
-    check: Callable[[int], None]
+    check: Callable[[int], object]
     what: str
     fewer: str
+    put: str = "made in"
 
     def ensure(self) -> None:
         """Make the file where there is no good one; safe when many processes call it at once.
@@ -75,7 +77,7 @@ class MadeFile:
         try:
             with self.path.open("rb") as file:
                 self.check(file.fileno())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return _ABSENT
         except UnusableFile as error:
             return str(error)
@@ -88,7 +90,7 @@ class MadeFile:
 
     def _make(self) -> None:
         """Write the file beside its place and rename it there; on any failure leave nothing."""
-        if shutil.disk_usage(self.path.parent).free < self.size_bytes:
+        if (self.size_bytes or 0) > shutil.disk_usage(self.path.parent).free:
             # Said before the work, not at the end of it.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         name = f"{self.path.name}.{_kernel()}-{secrets.token_hex(4)}.tmp"
@@ -109,11 +111,12 @@ class MadeFile:
     def _as_workload_error(self, error: OSError) -> WorkloadError:
         """Say what a file system's refusal means for the user."""
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            todo = f"it needs {self.size_bytes / 1e9:.2f} GB there; make room or {self.fewer}"
+            need = f"it needs {self.size_bytes / 1e9:.2f} GB there; " if self.size_bytes else ""
+            todo = f"{need}make room or {self.fewer}"
         else:
-            todo = "choose a data folder that can be written"
+            todo = "choose another data folder, one that can be written"
         return WorkloadError(
-            f"{self.what} cannot be made in {self.path.parent}: {reason(error)}; {todo}"
+            f"{self.what} cannot be {self.put} {self.path.parent}: {reason(error)}; {todo}"
         )
 
 

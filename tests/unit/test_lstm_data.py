@@ -222,6 +222,15 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         Lstm(SYNTHETIC, tmp_path / "file").prepare()
 
 
+def test_what_cannot_be_read_in_the_files_place_is_left_there(tmp_path: Path) -> None:
+    workload = Lstm(SYNTHETIC, tmp_path)
+    path = workload._corpus.file().path
+    path.mkdir()
+    with pytest.raises(WorkloadError, match=r"lstm: tokens .* cannot be read: .*; move it away"):
+        workload.prepare()
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_failure_leaves_nothing_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workloads import made_once
 from workloads.api import WorkloadError
 from workloads.stress_strain import StressStrain, making, store
 from workloads.stress_strain.curves import CurveSpec, make_curves
@@ -32,8 +33,8 @@ from workloads.stress_strain import making, store
 from workloads.stress_strain.curves import CurveSpec
 spec = store.DataSpec({SPEC.count}, CurveSpec(3, 0.02, 0.005))
 made = []
-make = making._make
-making._make = lambda *args: (made.append(1), make(*args))
+write = making._write_all
+making._write_all = lambda *args: (made.append(1), write(*args))
 {{before}}
 making.ensure(spec, Path(sys.argv[1]))
 store.open_data(spec, Path(sys.argv[1]), every_chunk=True)
@@ -78,8 +79,8 @@ def test_a_good_file_is_left_alone_even_where_nothing_can_be_written(
     def refuse(*_: object) -> None:
         raise AssertionError("the data was there")
 
-    monkeypatch.setattr(making, "_make", refuse)
-    monkeypatch.setattr(making, "_lock", refuse)
+    monkeypatch.setattr(making, "_write_all", refuse)
+    monkeypatch.setattr(made_once, "_lock", refuse)
     ensure(SPEC, tmp_path)
     assert path.stat().st_ino == before.st_ino
     assert path.stat().st_mtime_ns == before.st_mtime_ns

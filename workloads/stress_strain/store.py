@@ -12,7 +12,7 @@ Layout, little-endian::
 
 Whenever a file is opened, its size, header, table and eight chunks (of ``CHUNK`` curves) spread
 over the file are checked, which costs milliseconds; all chunks are checked on demand. The rest is
-settled by how a file is made (``making``): it gets its name when it is whole.
+settled by how a file is made (``workloads.made_once``): it gets its name when it is whole.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import os
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from workloads.api import WorkloadError
+from workloads.made_once import UnusableFile, reason
 from workloads.stress_strain.curves import (
     CHANNELS,
     GENERATOR_VERSION,
@@ -105,16 +105,12 @@ class DataSet:
     labels: Float  # (n, 2)
 
 
-class UnusableFile(Exception):
-    """A file is not the whole, undamaged data set that its name says; the message says why."""
-
-
 def open_data(spec: DataSpec, folder: Path, every_chunk: bool = False) -> DataSet:
     """Check the file and map it, read-only; raise WorkloadError where there is no good one."""
     path = spec.path(folder)
     try:
         with path.open("rb") as file:
-            check(spec, file, every_chunk)
+            check(spec, file.fileno(), every_chunk)
             # The very file that was checked is mapped, even if its name has been given away since.
             inputs = np.memmap(
                 file, "<f4", "r", spec.inputs_offset, (spec.count, CHANNELS, POINTS), "C"
@@ -127,9 +123,8 @@ def open_data(spec: DataSpec, folder: Path, every_chunk: bool = False) -> DataSe
     return DataSet(np.asarray(inputs), np.asarray(labels))
 
 
-def check(spec: DataSpec, file: BinaryIO, every_chunk: bool = False) -> None:
-    """Raise UnusableFile unless ``file`` is the whole data set ``spec``."""
-    fd = file.fileno()
+def check(spec: DataSpec, fd: int, every_chunk: bool = False) -> None:
+    """Raise UnusableFile unless the open file is the whole data set ``spec``."""
     size = os.fstat(fd).st_size
     if size != spec.file_bytes:
         raise UnusableFile(f"it has {size} bytes instead of {spec.file_bytes}")
@@ -164,8 +159,3 @@ def _chunk_sums(spec: DataSpec, fd: int, chunk: int) -> tuple[int, int]:
     inputs = os.pread(fd, (stop - start) * INPUT_BYTES, spec.inputs_offset + start * INPUT_BYTES)
     labels = os.pread(fd, (stop - start) * LABEL_BYTES, spec.labels_offset + start * LABEL_BYTES)
     return zlib.crc32(inputs), zlib.crc32(labels)
-
-
-def reason(error: Exception) -> str:
-    """Return an error's cause in words."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -85,6 +85,9 @@ COLUMNS: dict[str, str] = {
     "allreduce_p99_s": "Float64",
     "algbw_bytes_per_s": "Float64",
     "busbw_bytes_per_s": "Float64",
+    "feed_batch_bytes": "Int64",  # of one rank
+    "feed_warm_s": "Float64",  # a batch alone
+    "feed_cold_s": "Float64",  # from a file cache that was dropped
     "timeline_steps": "Int64",  # of kind timeline only; times and counts are those of a step
     "timeline_negotiation_s": "Float64",
     "timeline_queue_s": "Float64",
@@ -162,6 +165,11 @@ OF_CLOCKS = {
     "wait_s": "clock_wait_s",
     "error_s": "clock_error_s",
     "resolved": "skew_resolved",
+}
+OF_FEED = {
+    "batch_bytes": "feed_batch_bytes",
+    "warm_s": "feed_warm_s",
+    "cold_s": "feed_cold_s",
 }
 OF_TIMELINE = {
     name.removeprefix("timeline_"): name

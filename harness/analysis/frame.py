@@ -114,6 +114,7 @@ def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
     row |= _renamed(record.get("ablation"), columns.OF_ABLATION)
     row |= _renamed(record.get("clocks"), columns.OF_CLOCKS)
     row |= _renamed(record.get("allreduce"), columns.OF_ALLREDUCE)
+    row |= _renamed(record.get("feed"), columns.OF_FEED)
     row |= _renamed(record.get("timeline"), columns.OF_TIMELINE)
     overheads = record.get("overheads") or {}
     errors = record.get("overhead_errors") or {}

@@ -14,10 +14,12 @@ from harness.analysis.columns import (
     OF_ABLATION,
     OF_ALLREDUCE,
     OF_CLOCKS,
+    OF_FEED,
     OF_PHASES,
     OF_STEADINESS,
     OF_TIMELINE,
 )
+from harness.analysis.evaluations import EVALUATION_COLUMNS, EVALUATIONS, EVALUATIONS_CSV
 from harness.collectives.definitions import COLLECTIVES
 from harness.config.models import Frozen
 from harness.store.raw import RAW, raw_path
@@ -48,7 +50,11 @@ METRICS: dict[type[Frozen], dict[str, str]] = {
     record.Phases: OF_PHASES,
     record.Ablation: OF_ABLATION,
     record.ClockCheck: OF_CLOCKS,
+    record.FeedTimes: OF_FEED,
     record.Timeline: OF_TIMELINE,
+    record.Training: {},
+    record.Evaluation: {},
+    record.NoiseEstimate: {},
     record.AllReduce: OF_ALLREDUCE,
     record.Telemetry: {},
     record.NodeTelemetry: {},
@@ -122,7 +128,8 @@ def test_all_is_said_of_every_metric(anchor: str) -> None:
 
 def test_what_no_column_leads_to_is_defined_too() -> None:
     assert {"speedup-and-efficiency", "collectives"} <= set(DEFINED)
-    assert set(DEFINED) - LINKED == {"collectives"}
+    apart = {"collectives", "training-to-an-end", "gradient-noise-scale"}  # tables of their own
+    assert set(DEFINED) - LINKED == apart
 
 
 @pytest.mark.parametrize("kind", METRICS, ids=lambda kind: kind.__name__)
@@ -134,6 +141,12 @@ def test_every_field_with_a_unit_is_named(kind: type[Frozen]) -> None:
         if f"`{name}`" not in PAGE and METRICS[kind].get(name) not in {row[0] for row in ROWS}
     ]
     assert not missing
+
+
+def test_every_column_of_evaluations_is_named() -> None:
+    section = SECTIONS["columns-of-evaluationsparquet"]
+    named = set(re.findall(r"`(\w+)`", section))
+    assert set(EVALUATION_COLUMNS) - set(COLUMNS) <= named
 
 
 def test_every_collective_is_defined() -> None:
@@ -152,5 +165,15 @@ def test_the_results_page_has_every_file() -> None:
     from harness.collectives.writing import FOLDER, RECORD, TIMES
 
     runs = [str(raw_path(Path("runs"), "<run_id>", kind)) for kind in RAW]
-    for name in (*runs, TIMELINE, f"results/{FOLDER}/<run>/", RECORD, TIMES, TABLE, CSV):
+    for name in (
+        *runs,
+        TIMELINE,
+        f"results/{FOLDER}/<run>/",
+        RECORD,
+        TIMES,
+        TABLE,
+        CSV,
+        EVALUATIONS,
+        EVALUATIONS_CSV,
+    ):
         assert name in RESULTS

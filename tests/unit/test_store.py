@@ -303,6 +303,18 @@ class TestSchema:
         assert record.window is not None
         assert record.window.steadiness is not None
 
+    def test_the_golden_record_of_version_3_is_read(self, store: Store) -> None:
+        text = (GOLDEN / "v3.json").read_bytes()
+        golden = json.loads(text)
+        (store.runs / f"{golden['run_id']}.json").write_bytes(text)
+        record = store.read(golden["run_id"])
+        assert record.text() == text  # the newest version is written as it was read
+        assert record.kind == "train"
+        assert record.training is not None
+        assert [one.step for one in record.training.evaluations] == [0, 54, 107, 161, 214]
+        assert record.feed is not None
+        assert record.feed.cold_s == 0.0094
+
     def test_records_without_phases_have_no_overheads(self) -> None:
         plain = migrate({"schema_version": 1, "phases": None}, "x")
         assert plain == {"schema_version": SCHEMA_VERSION, "phases": None}

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from harness.config.expand import expand
 from harness.config.identity import point_id
@@ -19,6 +18,7 @@ from harness.engines.registry import ENGINES, INSTALL
 from harness.errors import ConfigError, HarnessError, MissingDependencyError, ValidationError
 from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
 from harness.options import check_options
+from harness.paths import default_data_dir
 from harness.spec import Resolved
 from harness.tuning import check_environment
 from workloads import registry
@@ -232,8 +232,9 @@ def _check_workload(config: RunConfig) -> int:
 def _facts_of(
     name: str, keys: tuple[str, ...], *values: OptionValue
 ) -> tuple[tuple[str, ...], int]:
-    # Construction checks the options and touches no data, so the folder does not matter.
-    workload = registry.create(name, dict(zip(keys, values, strict=True)), Path())
+    # Construction checks the options and makes no data. The folder is where a workload may have
+    # noted what it would count anew, as the words of a text.
+    workload = registry.create(name, dict(zip(keys, values, strict=True)), default_data_dir())
     return workload.info.frameworks, workload.train_size()
 
 

@@ -104,6 +104,13 @@ def config_of(
     data |= {"launcher": place.launcher, "placement": str(place.size)}
     if "cores_per_rank" not in data and environ.get("OMP_NUM_THREADS", "").isdigit():
         data["cores_per_rank"] = _threads(int(environ["OMP_NUM_THREADS"]), place)
+    if data["engine"] == "none":
+        for key in ("backend", "horovod"):
+            if data.get(key):
+                raise ConfigError(
+                    f"{key}: engine none reduces nothing, so it would have no effect; leave it "
+                    "out, or start the ranks with mpirun or horovodrun"
+                )
     if data["engine"] == "horovod":
         tuning.check_environment(environ)
         _add_horovod(data, place, environ)

@@ -221,7 +221,7 @@ class Evaluation(Frozen):
     step: int  # steps done; 0: the weights as they were initialised
     epoch: float  # of the training set
     train_s: float  # in training steps alone
-    wall_s: float  # until the metrics were known: with evaluations, checkpoints, noise estimates
+    wall_s: float  # until the metrics were known: with evaluations and checkpoints
     learning_rate: float | None  # of the last step; None at step 0
     loss: float | None  # mean over ranks and the steps since the evaluation before
     metrics: dict[str, float]  # of rank 0's model

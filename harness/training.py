@@ -71,6 +71,10 @@ def trainee(
 ) -> Trainee:
     """Return this rank's part of training ``workload`` as ``config`` has it."""
     info = workload.info
+    if info.order == "streams":
+        # Successive batches of a stream are no independent samples, and carried state belongs to
+        # one place of it: the estimators would be biased.
+        train = train.model_copy(update={"noise_scale": False})
     return Trainee(
         train=train,
         goal=Goal(info.target_metric, info.lower_is_better, train.target),
@@ -140,6 +144,7 @@ class _Run:
         if stop == self.steps:
             return _stretch(stop, stop, 0.0, np.zeros(0))
         step, feed = self.job.step, self.job.feed
+        feed.seek(feed.position)  # what was read ahead while nobody trained would cost nothing
         losses: list[Any] = []
         found: list[NDArray[np.float64]] = []
         self.job.engine.barrier()
@@ -170,7 +175,8 @@ class _Run:
         if self._test is not None:
             metrics = {name: float(v) for name, v in job.step.evaluate(self._test).items()}
         ended = time.perf_counter()
-        ranks = job.engine.gather((metrics, ended - started, ended - self._started))
+        since_s = ended - self._started - self.noise_s
+        ranks = job.engine.gather((metrics, ended - started, since_s))
         value = job.goal.value(ranks[0][0], self.steps)
         self.evaluation_s += max(evaluation_s for _, evaluation_s, _ in ranks)
         self.evaluations.append(

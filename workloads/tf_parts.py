@@ -53,7 +53,7 @@ def no_fused(fused: bool) -> None:
     if fused:
         raise WorkloadError(
             f"Keras {keras.__version__} has no fused optimisers; set "
-            "execution.fused_optimiser to false, or execution.compile to true"
+            "execution.fused_optimiser to false"
         )
 
 

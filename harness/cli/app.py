@@ -161,7 +161,9 @@ def bench(
     engine: Annotated[
         str | None, typer.Option("--engine", help="horovod, ddp or none (default: what fits).")
     ] = None,
-    backend: Annotated[str | None, typer.Option("--backend", help="nccl, mpi or gloo.")] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="nccl, mpi, mpi-host or gloo.")
+    ] = None,
     framework: Annotated[
         str | None, typer.Option("--framework", help="torch or tensorflow.")
     ] = None,
@@ -194,7 +196,9 @@ def allreduce(
     sizes: Annotated[
         str, typer.Option("--sizes", metavar="LIST", help="4K:1G doubles, 4K:1G:4 by fours; 4K,1M.")
     ] = "4K:1G",
-    backend: Annotated[str | None, typer.Option("--backend", help="nccl, mpi or gloo.")] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="nccl, mpi, mpi-host or gloo.")
+    ] = None,
     collectives: Annotated[
         str,
         typer.Option(

@@ -133,9 +133,7 @@ class Loader(Frozen):
     """How ``data: disk`` reads ahead; it has no meaning elsewhere."""
 
     workers: Annotated[Natural, _at_most(256)] = 2  # threads; 0: a batch is read when asked for
-    prefetch: Annotated[Count, _at_most(1024)] = (
-        2  # batches that lie ready at most
-    )
+    prefetch: Annotated[Count, _at_most(1024)] = 2  # batches that lie ready at most
 
 
 class Train(Frozen):

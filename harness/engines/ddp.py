@@ -24,7 +24,8 @@ from harness.ranks import RankPlace, find_place
 from harness.record import BackendProof
 from workloads.api import Parts
 
-TIMEOUT = timedelta(minutes=5)
+#: Ranks may wait long for one that evaluates or makes data; a hang ends at the launch's own limit.
+TIMEOUT = timedelta(hours=24)
 
 
 class DdpStep(TorchStep):

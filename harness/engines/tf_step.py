@@ -137,7 +137,7 @@ class TfStep(Step):
         traced = self._function("gradient", batch, self._flat_gradient)
         before = tf_state.take(self._untrained())
         try:
-            return Buffer(traced.call(*batch))
+            return Buffer(_called(traced, batch))
         finally:
             tf_state.put_back(before, self._untrained())
 
@@ -188,12 +188,7 @@ class TfStep(Step):
         self._last_batch = batch
         body = partial(self._update, sync=sync, marked=marked)
         traced = self._function((sync, marked), batch, body)
-        try:
-            found = traced.call(*batch)
-        except tf.errors.ResourceExhaustedError as error:
-            raise LaunchError(out_of_memory(str(error), len(batch[0]))) from error
-        except tf.errors.UnimplementedError as error:
-            raise LaunchError(unimplemented(str(error))) from error
+        found = _called(traced, batch)
         self._reduced_steps += int(sync)
         self._reduced_bytes += traced.reduced_bytes
         return found
@@ -332,3 +327,13 @@ class TfStep(Step):
 
 def _added(sums: list[Any], gradients: list[Any]) -> list[Any]:
     return [a + b for a, b in zip(sums, gradients, strict=True)] if sums else gradients
+
+
+def _called(traced: Any, batch: tuple[Any, ...]) -> Any:
+    """Run what was traced; LaunchError where there is no memory or no kernel for it."""
+    try:
+        return traced.call(*batch)
+    except tf.errors.ResourceExhaustedError as error:
+        raise LaunchError(out_of_memory(str(error), len(batch[0]))) from error
+    except tf.errors.UnimplementedError as error:
+        raise LaunchError(unimplemented(str(error))) from error

@@ -37,6 +37,10 @@ def _copied(value: Any) -> Any:
     return value
 
 
+#: What else can be lowered where a gradient is estimated beside training.
+_LESS = ", or set train.noise_scale to false"
+
+
 class TorchStep(Step):
     """One eager step. Engines differ in ``_backward``, ``_synchronise`` and ``_update``.
 
@@ -61,6 +65,8 @@ class TorchStep(Step):
         self._parts = parts
         self._accumulate = execution.accumulate
         self._execution = execution
+        # Before this step has made any: an estimate of the gradient may come before the first step.
+        self._graphs_before = torch_probe.compiled_graphs() if execution.compile else (0, 0)
         #: Evidence of what was asked for, by option; None until a first step has shown it.
         self.options: dict[str, str] | None = None
         self._clock = TorchClock(device)
@@ -78,23 +84,27 @@ class TorchStep(Step):
         wanted = self._execution
         findings = [torch_probe.fused(self.optimiser)] if wanted.fused_optimiser else []
         if wanted.precision == "bf16" or wanted.channels_last:
-            seen = self._look(batch[0])
+            # As much as one pass has: what fits with accumulation must fit here.
+            seen = self._look(self._split(*batch)[0][0])
             findings += [torch_probe.precision(seen)] if wanted.precision == "bf16" else []
             findings += [torch_probe.layout(seen)] if wanted.channels_last else []
         shown = active.require(findings)
-        before = torch_probe.compiled_graphs() if wanted.compile else (0, 0)
         loss = self._step(lambda: batch, nothing, sync)
         if wanted.compile:
             after = torch_probe.compiled_graphs()
-            shown |= active.require([torch_probe.compiled(before, after)])
+            shown |= active.require([torch_probe.compiled(self._graphs_before, after)])
         self.options = shown
         return loss
 
     def _look(self, inputs: Any) -> torch_probe.Activations:
         """Look at what the model's layers make of a batch, the compiled ones left alone."""
         before = self._random_state()
-        with self._autocast():
-            seen = torch_probe.look(self._plain, lambda: self._plain(self._laid_out(inputs)))
+        try:
+            with self._autocast():
+                seen = torch_probe.look(self._plain, lambda: self._plain(self._laid_out(inputs)))
+        except (RuntimeError, MemoryError) as error:
+            raise_if_memory(error, len(inputs))
+            raise
         self._set_random_state(before)
         return seen
 
@@ -168,23 +178,31 @@ class TorchStep(Step):
     def gradient(self, batch: tuple[Any, ...]) -> torch.Tensor:
         before = self._random_state()
         inputs, targets = batch
-        with torch_probe.untouched_buffers(self._plain):
-            self._differentiate(inputs, targets, nothing, sync=False)
+        try:
+            with torch_probe.untouched_buffers(self._plain):
+                self._differentiate(inputs, targets, nothing, sync=False)
+            flat = self._flat_gradient()
+        except (RuntimeError, MemoryError) as error:
+            raise_if_memory(error, len(inputs), _LESS)
+            raise
         self._set_random_state(before)
+        self.optimiser.zero_grad()
+        return flat
+
+    def _flat_gradient(self) -> torch.Tensor:
         parts = []
         for name in sorted(self._parameters):
             parameter = self._parameters[name]
             if parameter.requires_grad:
                 grad = parameter.grad
                 parts.append(torch.zeros_like(parameter) if grad is None else grad)
-        flat = torch.cat([part.detach().flatten().float() for part in parts])
-        self.optimiser.zero_grad()
-        return flat
+        return torch.cat([part.detach().flatten().float() for part in parts])
 
     @override
     def evaluate(self, samples: Samples) -> dict[str, float]:
         before = self._random_state()
-        found = self._parts.evaluate(self._plain, samples)
+        with self._autocast():  # in the precision of the steps, as Keras's policy has it
+            found = self._parts.evaluate(self._plain, samples)
         self._set_random_state(before)
         return found
 

@@ -106,6 +106,14 @@ class TestUsage:
             (["bench"], "bench: name a workload"),
             (["bench", "--run", "nothing.json"], "there is no such file"),
             (["bench", "stress_strain", "--run", "x", "--batch-size", "3"], "WORKLOAD cannot go"),
+            (
+                ["bench", "stress_strain", "--batch-size", "3", "--set", "horovod.op=adasum"],
+                "horovod: engine none reduces nothing",
+            ),
+            (
+                ["bench", "stress_strain", "--batch-size", "3", "--backend", "mpi"],
+                "backend: engine none reduces nothing",
+            ),
             (["run", "nothing.yaml"], "nothing.yaml"),
             (["run", "demoo"], "did you mean 'demo'"),
             (["ls", "/nonexistent"], "no results folder"),

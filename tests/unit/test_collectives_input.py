@@ -27,6 +27,7 @@ from harness.collectives.definitions import (
 )
 from harness.collectives.sizes import MAX_BYTES, parse_sizes, size_text
 from harness.errors import ConfigError, HarnessError, LaunchError, MissingDependencyError
+from harness.memory import host_total_bytes
 from harness.provenance import mpi
 
 K, M, G = 1 << 10, 1 << 20, 1 << 30
@@ -140,6 +141,8 @@ def test_a_control_group_limits_what_is_free(tmp_path: Path) -> None:
     found = memory.host_free_bytes(tmp_path / "cgroup", str(tmp_path / "self"))
     assert found == 350
     assert memory.host_free_bytes(tmp_path, str(tmp_path / "none")) > 1000
+    assert host_total_bytes(tmp_path / "cgroup", str(tmp_path / "self")) == 1000
+    assert host_total_bytes(tmp_path, str(tmp_path / "none")) > 1000
 
 
 def test_the_interface_is_what_was_said_or_loopback_on_one_host() -> None:

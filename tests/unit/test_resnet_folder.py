@@ -101,6 +101,24 @@ def test_every_mode_becomes_rgb(tmp_path: Path) -> None:
         assert folder.decode(str(path), 16)[:, 8, 8].tolist() == list(expected)
 
 
+@pytest.mark.parametrize("suffix", [".png", ".tiff"])
+def test_grey_of_16_bits_is_scaled_and_not_clipped(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"grey{suffix}"
+    rows = np.linspace(0, 65535, 64).astype(np.uint16)
+    Image.fromarray(np.repeat(rows[:, np.newaxis], 64, axis=1)).save(path)
+    found = folder.decode(str(path), 56)[0, :, 28].astype(float)
+    assert found[0] < 20
+    assert found[-1] > 235
+    assert np.diff(found) == pytest.approx(np.full(55, 255 / 63), abs=2)
+
+
+def test_pixels_of_32_bits_have_no_range(tmp_path: Path) -> None:
+    path = tmp_path / "depth.tiff"
+    Image.fromarray(np.ones((20, 20), np.float32)).save(path)
+    with pytest.raises(WorkloadError, match=r"depth.tiff has 32 bits a pixel \(mode F\)"):
+        folder.decode(str(path), 16)
+
+
 def test_an_image_smaller_than_asked_is_enlarged(tmp_path: Path) -> None:
     path = write(tmp_path / "dot.png", (9, 99, 199), size=(1, 3))
     found = folder.decode(str(path), 32)

@@ -343,6 +343,17 @@ def test_a_step_without_memory_says_its_batch() -> None:
     step = TorchStep(made, model, optimiser, Execution(), torch.device("cpu"))
     with pytest.raises(LaunchError, match=r"host's memory is full.*12 samples.*MiB; lower batch_"):
         step.run(batch())
+    with pytest.raises(LaunchError, match=r"12 samples .*, or set train.noise_scale to false"):
+        step.gradient(batch())
+
+
+def test_what_is_looked_at_is_as_much_as_one_pass_has() -> None:
+    """A batch that fits only in parts is not run whole, only to see what it is computed in."""
+    sizes: list[int] = []
+    step = make(precision="bf16", accumulate=3)
+    step._plain.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    step.run(batch(12))
+    assert set(sizes) == {4}
 
 
 @pytest.mark.parametrize(

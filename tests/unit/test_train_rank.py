@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,9 @@ from harness.measure.training import (
 )
 from harness.record import Training
 from harness.training import Trainee, run_training, write_weights
+from tests.factories import config
 from tests.unit.fake_engine import FakeEngine, FakeStep
+from workloads import registry
 
 FLAT = Schedule(0.1, 0.1, 0.0)
 
@@ -176,8 +179,9 @@ def test_times_of_training_evaluation_and_checkpoint_are_kept_apart(
     times = (found.train_s, found.evaluation_s, found.checkpoint_s, found.noise_s, found.wall_s)
     assert times == (8.0, 30.0, 200.0, noise_s, 238.0 + noise_s)
     assert [e.train_s for e in found.evaluations] == [0.0, 4.0, 8.0]
-    # What follows an evaluation is in the wall-clock of the next one alone.
-    assert [e.wall_s for e in found.evaluations] == [10.0, 26.0, 142.0]
+    # What follows an evaluation is in the wall-clock of the next one alone; estimates in none.
+    without_s = [10.0, 24.0, 138.0]
+    assert [e.wall_s for e in found.evaluations] == without_s
     assert [n.step for n in found.noise] == [0, 4, 8]
 
 
@@ -341,3 +345,15 @@ def test_unequal_weights_and_other_bytes_are_no_training(monkeypatch: pytest.Mon
 def test_ranks_that_reduced_nothing_trained_apart(reduced: Sequence[int]) -> None:
     with pytest.raises(LaunchError, match="2 ranks trained, and the engine did no all-reduce"):
         check_reduced(reduced, 4, gradient_bytes=10, gradient_allreduce=False)
+
+
+@pytest.mark.parametrize(("name", "estimated"), [("stress_strain", True), ("lstm", False)])
+def test_noise_is_estimated_where_batches_are_independent(
+    name: str, estimated: bool, tmp_path: Path
+) -> None:
+    """Successive batches of a stream are neighbours, and carried state belongs to one place."""
+    made = config(workload=name)
+    feed = SimpleNamespace(steps_per_epoch=10)
+    parts: list[Any] = [FakeEngine(), World(0, 1, 0, 1), FakeStep(), feed, None]
+    job = rank_side.trainee(made, Train(), registry.create(name, {}, tmp_path), *parts)
+    assert job.train.noise_scale is estimated

@@ -100,7 +100,7 @@ def decode(name: str, size: int) -> NDArray[np.uint8]:
             short = round(size * _MARGIN)
             # A JPEG is decoded at 1/2, 1/4 or 1/8 where that is still large enough: far faster.
             opened.draft("RGB", (short, short))
-            image = opened.convert("RGB")
+            image = _eight_bits(opened).convert("RGB")
     except (*_DAMAGE, pillow.DecompressionBombError) as error:
         raise WorkloadError(
             f"image {name} cannot be read: {_in_words(error, name)}; replace or remove it"
@@ -110,6 +110,22 @@ def decode(name: str, size: int) -> NDArray[np.uint8]:
     box = (middle[0] - half, middle[1] - half, middle[0] + half, middle[1] + half)
     cut = image.resize((size, size), pillow.Resampling.BILINEAR, box=box)
     return np.ascontiguousarray(np.asarray(cut).transpose(2, 0, 1))
+
+
+def _eight_bits(opened: Any) -> Any:
+    """Return a picture of 16-bit grey scaled to 8 bits: Pillow's own conversion clips it to white.
+
+    WorkloadError for one of 32 bits, whose range nobody knows.
+    """
+    if opened.mode.startswith("I;16"):
+        grey = np.asarray(opened).astype(np.uint16) >> 8
+        return image_module().fromarray(grey.astype(np.uint8))
+    if opened.mode in ("I", "F"):
+        raise WorkloadError(
+            f"image {opened.filename} has 32 bits a pixel (mode {opened.mode}), and no range that "
+            "is known; convert it to 8 bits"
+        )
+    return opened
 
 
 def image_module() -> Any:

@@ -7,7 +7,6 @@ pinned: TensorFlow pins none that is not its own.
 from __future__ import annotations
 
 import ctypes
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -20,45 +19,13 @@ from harness.errors import LaunchError
 from harness.feed.fits import Room, check_fits, chunks, first, host_room
 from harness.feed.loader import BatchLoader
 from harness.feed.shard import Shard
+from harness.feed.stepped import SteppedFeed
 from workloads.api import Batch, Samples
 
 #: Inputs and targets as tensors on the device.
 TfBatch = tuple[Any, Any]
-
-
-class TfFeed(ABC):
-    """Gives this rank's next batch as tensors on the device."""
-
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
-        self._position = 0
-
-    @property
-    def position(self) -> int:
-        """Return the step whose batch comes next, counted over all epochs."""
-        return self._position
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Return the global batches of an epoch."""
-        return self._shard.steps_per_epoch
-
-    def next(self) -> TfBatch:
-        """Return (inputs, targets) of the next step; after an error the position is as before."""
-        batch = self._take(self._position)
-        self._position += 1
-        return batch
-
-    def seek(self, position: int) -> None:
-        """Go to a step; what was read ahead is forgotten."""
-        self._position = position
-
-    def close(self) -> None:  # noqa: B027 - not every feed has something to let go
-        """Let threads go."""
-
-    @abstractmethod
-    def _take(self, position: int) -> TfBatch:
-        """Return the batch of a step on the device."""
+#: Gives this rank's next batch.
+TfFeed = SteppedFeed[TfBatch]
 
 
 class DeviceFeed(TfFeed):

@@ -56,6 +56,8 @@ class Launch:
     interference_s: float | None
     skew_s: float | None
     clock_wait_s: float | None
+    feed_warm_s: float | None
+    feed_cold_s: float | None
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Point:
     interference_error_s: float | None  # standard error, from the scatter of each launch's blocks
     skew_s: Interval | None
     clock_wait_s: Interval | None
+    feed_warm_s: Interval | None
+    feed_cold_s: Interval | None
     skew_unresolved: int  # launches whose skew is below the clocks' error
     steadiness: Steadiness | None
     overheads: Mapping[str, tuple[float, ...]]  # of each instrument, by launch, relative

@@ -32,6 +32,8 @@ LAUNCH_COLUMNS = (
     "interference_s",
     "skew_s",
     "clock_wait_s",
+    "feed_warm_s",
+    "feed_cold_s",
 )
 STEADINESS_COLUMNS = (
     *("drift_change", "drift_p_value", "drifting", "outliers", "outlier_time_share"),

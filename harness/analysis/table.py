@@ -108,6 +108,7 @@ def _remarks(curve: Curve) -> Iterator[str]:
         "without its all-reduce a step is {}": _ablation,
         f"signed-rank check of {'S' if curve.base else 'samples/s'}: {{}}": _check,
         "arrivals on one clock: {}": _clocks,
+        "a batch alone: {}": _feed,
         "timeline, a step: {}": _timeline,
         "telemetry: {}": _telemetry,
     }
@@ -185,6 +186,14 @@ def _clocks(_: Curve, point: Point) -> str | None:
         else ""
     )
     return f"skew {time_text(point.skew_s)}, wait {time_text(point.clock_wait_s)}{unresolved}"
+
+
+def _feed(_: Curve, point: Point) -> str | None:
+    if point.feed_warm_s is None:
+        return None
+    cold = point.feed_cold_s
+    from_cold = f", {time_text(cold)} from a cold file cache" if cold is not None else ""
+    return f"{time_text(point.feed_warm_s)} to the device{from_cold}"
 
 
 _TIMELINE_WORDS = {

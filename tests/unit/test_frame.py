@@ -15,7 +15,14 @@ from harness.analysis.collecting import collect
 from harness.analysis.columns import COLUMNS
 from harness.analysis.frame import frame, shared_provenance
 from harness.errors import AnalysisError, StoreError
-from harness.record import ClockCheck, DeviceTelemetry, NodeTelemetry, RunRecord, Telemetry
+from harness.record import (
+    ClockCheck,
+    DeviceTelemetry,
+    FeedTimes,
+    NodeTelemetry,
+    RunRecord,
+    Telemetry,
+)
 from harness.store import Store
 from harness.store.migrate import migrate
 from tests import factories
@@ -57,6 +64,12 @@ def test_a_row_has_what_its_record_says() -> None:
     assert json.loads(row["config"])["backend"] == "gloo"
 
 
+FEED = FeedTimes(
+    batches=200, batch_bytes=900, files=1, file_bytes=10_000, warm_s=2e-3, cold_batches=200,
+    cold_s=9e-3, cached_warm=1.0, cached_cold=0.0,
+)  # fmt: skip
+
+
 def test_a_row_has_what_instruments_found() -> None:
     made = factories.config("horovod", 2, backend="gloo")
     record = factories.record(
@@ -68,6 +81,7 @@ def test_a_row_has_what_instruments_found() -> None:
             method="host", offsets_s=(0.0, 0.0), error_s=1e-6, drift=0.0,
             skew_s=90e-6, wait_s=45e-6, resolved=True,
         ),
+        feed=FEED,
     )  # fmt: skip
     record = factories.with_steadiness(
         record, change=0.04, p_value=1e-4, drifting=True, outliers=3, outlier_time_share=0.01
@@ -80,6 +94,7 @@ def test_a_row_has_what_instruments_found() -> None:
     assert row["ablation_difference_s"] == 500e-6
     assert row["interference_s"] == pytest.approx(80e-6)
     assert (row["skew_s"], row["clock_wait_s"]) == (90e-6, 45e-6)
+    assert (row["feed_batch_bytes"], row["feed_warm_s"], row["feed_cold_s"]) == (900, 2e-3, 9e-3)
     assert (row["clock_error_s"], row["skew_resolved"]) == (1e-6, True)
     overheads = [row[f"{name}_overhead"] for name in ("phase", "ablation", "telemetry")]
     assert overheads == [0.01, -0.02, 0.07]

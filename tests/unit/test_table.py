@@ -11,7 +11,7 @@ import pytest
 from harness.analysis import render_table
 from harness.analysis.texts import seconds_text
 from harness.errors import AnalysisError
-from harness.record import ClockCheck, RunRecord
+from harness.record import ClockCheck, FeedTimes, RunRecord
 from tests import factories
 from tests.factories import config, failure, record
 
@@ -190,6 +190,16 @@ def test_arrivals_on_one_clock_stand_beside_the_wait(tmp_path: Path) -> None:
         "arrivals on one clock: skew 90.0 µs ±0 s, wait 45.0 µs ±0 s, below the clocks' error in 2 "
         "of 2 launches at N=2"
     )
+
+
+@pytest.mark.parametrize(
+    ("cold_s", "told"), [(9e-3, ", 9.00 ms ±0 s from a cold file cache"), (None, "")]
+)
+def test_a_batch_alone_is_told(cold_s: float | None, told: str, tmp_path: Path) -> None:
+    feed = FeedTimes(batches=9, batch_bytes=900, files=1, file_bytes=10_000, warm_s=2e-3,
+                     cold_batches=9, cold_s=cold_s, cached_warm=1.0, cached_cold=0.0)  # fmt: skip
+    found = _below(render_table(factories.write_results(tmp_path / "s", _two(2, feed=feed))), "mpi")
+    assert found[1] == f"a batch alone: 2.00 ms ±0 s to the device{told} at N=2"
 
 
 def test_a_sequential_interval_is_called_one(tmp_path: Path) -> None:

@@ -208,10 +208,29 @@ def _from_launcher(logs: Logs) -> str | None:
         rank, code = fatal
         if code == _COMMAND_NOT_FOUND and (missing := _from_missing_command(logs.launcher)):
             return f"rank {rank}: {missing}"
+        if code > 0 and (silent := _silent(logs, rank)) is not None:
+            return (
+                f"rank {silent} ended without a word (killed from outside, or a crash in native "
+                f"code), and rank {rank} lost its connection to it"
+            )
         if code > 0 and exit_name(code).startswith("exit") and (error := _from_tagged(logs)):
             return error
         return f"rank {rank} ended with {exit_name(code)}{_hint(code)}"
     return _from_tagged(logs)
+
+
+def _silent(logs: Logs, first: str) -> int | None:
+    """Return the one rank without an error of its own where ``first`` only lost its peer.
+
+    horovodrun may notice the rank that lost its peer before the peer itself, whose signal it then
+    never tells.
+    """
+    errors = {log.rank: _last_error(log.tail) for log in logs.ranks}
+    said = next((error for rank, error in errors.items() if str(rank) == first), None)
+    if said is None or not _CONSEQUENCE.search(said):
+        return None
+    without = [rank for rank, error in errors.items() if error is None]
+    return without[0] if len(without) == 1 else None
 
 
 def _hint(code: int) -> str:

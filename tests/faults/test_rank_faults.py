@@ -178,7 +178,9 @@ def test_horovodrun(tmp_path: Path, data_dir: Path) -> None:
     found = run_sweep(tmp_path, data_dir, "horovod", "gloo", "horovodrun", ["kill", "raise"])
     assert found.exit_code == 1
     assert found.records["good"].status == "ok"
-    assert found.error("kill").cause.startswith("rank 1 ended with signal SIGKILL")
+    # On a busy machine horovodrun sees rank 0, which lost its peer, first: no signal is told then.
+    told = ("rank 1 ended with signal SIGKILL", "rank 1 ended without a word")
+    assert found.error("kill").cause.startswith(told)
     assert found.error("raise").cause == "rank 1: ValueError: a fault on purpose"
     assert set(found.error("kill").rank_tails) == {"0", "1"}
     assert found.left == []

@@ -217,6 +217,19 @@ def test_a_command_that_is_not_there(launcher: str, code: int, expected: str) ->
     assert cause(logs(launcher, r0="", r1=""), Ending(exit_code=code, wall_s=1.0)) == expected
 
 
+def test_the_rank_that_lost_its_peer_is_not_the_cause() -> None:
+    lost = TRACEBACK.format(
+        error="horovod.common.exceptions.HorovodInternalError: Horovod has been shut down."
+    )
+    launcher = TRACEBACK.format(error="RuntimeError: Horovod detected ...; the first was:")
+    found = cause(
+        logs(f"{launcher}\nProcess name: 0\nExit code: 1", r0=lost, r1="working"),
+        Ending(exit_code=1, wall_s=1.0),
+    )
+    assert found.startswith("rank 1 ended without a word")
+    assert found.endswith("rank 0 lost its connection to it")
+
+
 @pytest.mark.parametrize("tag", ["[{}]<stderr>:", "[1,{}]<stderr>:", ""])
 def test_ranks_that_fell_before_they_had_a_log(tag: str) -> None:
     error = "ImportError: cannot import name 'x' from 'y'"

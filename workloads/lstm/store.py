@@ -1,7 +1,7 @@
 """A file of tokens: written once, whole or not at all, and mapped by every rank.
 
-Layout, little-endian: a page of 4096 bytes (magic, length and CRC-32 of a JSON text, the text),
-then the tokens, uint8 where the vocabulary has at most 256 of them, else int32. The JSON text
+Layout, little-endian: the header of ``workloads.headed``, filled up to a page of 4096 bytes,
+then the tokens, uint8 where the vocabulary has at most 256 of them, else int32. The header
 holds what the tokens are made of, their number, and the CRC-32 of the first and of the last
 mebibyte, which are checked whenever the file is opened: a truncated file or one with holes at its
 end is found, at a cost of milliseconds. The rest is settled by how a file is made
@@ -10,7 +10,6 @@ end is found, at a cost of milliseconds. The rest is settled by how a file is ma
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -22,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.api import WorkloadError
+from workloads.headed import PAGE, header_bytes, read_header
 from workloads.made_once import MadeFile, UnusableFile, pwrite, reason
 
 MAGIC = b"hvdslm\x00\x01"
-PAGE = 4096
-_PREFIX_BYTES = 16
 _PROBE_BYTES = 1 << 20
 
 
@@ -77,7 +75,7 @@ class TokenFile:
 
         ``made_of`` must be equal; what else the header says was found while the tokens were made.
         """
-        header = _read_header(os.pread(fd, PAGE, 0))
+        header = read_header(MAGIC, fd)
         if header.get("made_of") != self.made_of or header.get("dtype") != self.dtype.str:
             raise UnusableFile("its header describes other tokens")
         count = int(header["count"])
@@ -102,26 +100,7 @@ class TokenFile:
             "count": (size - PAGE) // self.dtype.itemsize,
             "probes": _probes(fd, size),
         }
-        pwrite(fd, _header_page(header), 0)
-
-
-def _header_page(header: Mapping[str, Any]) -> bytes:
-    text = json.dumps(header, sort_keys=True).encode()
-    if len(text) > PAGE - _PREFIX_BYTES:
-        raise ValueError(f"a header of {len(text)} bytes")
-    prefix = np.array([len(text), zlib.crc32(text)], "<u4").tobytes()
-    return (MAGIC + prefix + text).ljust(PAGE, b"\x00")
-
-
-def _read_header(page: bytes) -> dict[str, Any]:
-    if page[:8] != MAGIC:
-        raise UnusableFile("it does not begin as such a file does")
-    length, crc = (int(value) for value in np.frombuffer(page[8:_PREFIX_BYTES], "<u4"))
-    text = page[_PREFIX_BYTES : _PREFIX_BYTES + length]
-    if len(text) != length or zlib.crc32(text) != crc:
-        raise UnusableFile("its header is damaged")
-    header: dict[str, Any] = json.loads(text)
-    return header
+        pwrite(fd, header_bytes(MAGIC, header).ljust(PAGE, b"\x00"), 0)
 
 
 def _probes(fd: int, size: int) -> list[int]:

@@ -2,8 +2,7 @@
 
 Layout, little-endian::
 
-    0            a page: magic, length and CRC-32 of the header (uint32 each), header (JSON)
-    4096         uint32    table: CRC-32 of each chunk's images, then of each chunk's labels
+    0            the header and the table of checksums of ``workloads.headed``
     (4096 * k)   uint8     images (n, 3, size, size), C order
     behind it    int64     labels (n,), at a multiple of 8
 
@@ -16,26 +15,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from workloads import headed
 from workloads.api import ArraySamples, WorkloadError
-from workloads.made_once import MadeFile, UnusableFile, pwrite, reason
+from workloads.made_once import MadeFile, UnusableFile, reason
 from workloads.resnet.architecture import CHANNELS
 from workloads.resnet.patterns import GENERATOR_VERSION, ImageSpec, class_patterns, make_images
 
 MAGIC = b"hvdimgs\x01"
-PAGE = 4096
-_PREFIX_BYTES = 16
 _LABEL_BYTES = 8
 _CHUNK_BYTES = 4 << 20  # about: the unit of work and of checksums
 _PROBES = 4  # chunks looked at when a file is opened
-_MAX_WORKERS = 8  # beyond it the disk decides
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class DataSpec:
     @property
     def images_offset(self) -> int:
         """Where the images begin, in bytes."""
-        return PAGE + -(-self.chunks * 8 // PAGE) * PAGE
+        return headed.table_end(self.chunks)
 
     @property
     def labels_offset(self) -> int:
@@ -132,57 +127,15 @@ def open_data(spec: DataSpec, folder: Path, every_chunk: bool = False) -> ArrayS
 
 def check(spec: DataSpec, fd: int, every_chunk: bool = False) -> None:
     """Raise UnusableFile unless the open file is the whole data set ``spec``."""
-    size = os.fstat(fd).st_size
-    if size != spec.file_bytes:
-        raise UnusableFile(f"it has {size} bytes instead of {spec.file_bytes}")
-    header = _read_header(os.pread(fd, PAGE, 0))
-    table = os.pread(fd, spec.chunks * 8, PAGE)
-    if header.pop("table_crc32", None) != zlib.crc32(table):
-        raise UnusableFile("its table of checksums is damaged")
-    if header != spec.header():
-        raise UnusableFile("its header describes other data")
-    sums = np.frombuffer(table, "<u4").reshape(2, spec.chunks)
-    probes = spec.chunks if every_chunk else min(_PROBES, spec.chunks)
-    for chunk in np.linspace(0, spec.chunks - 1, probes).astype(int).tolist():
-        found = [zlib.crc32(os.pread(fd, size, offset)) for offset, size in spec.parts(chunk)]
-        if found != sums[:, chunk].tolist():
-            raise UnusableFile(f"the checksum of its chunk {chunk} is wrong")
+    probes = spec.chunks if every_chunk else _PROBES
+    headed.check_chunks(fd, MAGIC, spec.header(), spec.file_bytes, spec.chunks, spec.parts, probes)
 
 
 def _write(spec: DataSpec, fd: int) -> None:
-    """Write all chunks, by threads (NumPy and zlib let go of the interpreter), then the header."""
-    sums = np.zeros((2, spec.chunks), "<u4")
     patterns = class_patterns(spec.images)
 
-    def write_chunk(chunk: int) -> None:
+    def make(chunk: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         images, labels = make_images(spec.images, patterns, *spec.span(chunk))
-        arrays = (images, labels.astype("<i8", copy=False))
-        for row, (array, (offset, _)) in enumerate(zip(arrays, spec.parts(chunk), strict=True)):
-            data = array.data.cast("B")
-            sums[row, chunk] = zlib.crc32(data)
-            pwrite(fd, data, offset)
+        return images, labels.astype("<i8", copy=False)
 
-    workers = min(len(os.sched_getaffinity(0)), _MAX_WORKERS, spec.chunks)
-    pool = ThreadPoolExecutor(workers)
-    try:
-        for _ in pool.map(write_chunk, range(spec.chunks)):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)
-    table = sums.tobytes()
-    text = json.dumps({**spec.header(), "table_crc32": zlib.crc32(table)}, sort_keys=True).encode()
-    lengths = np.array([len(text), zlib.crc32(text)], "<u4").tobytes()
-    pwrite(fd, table, PAGE)
-    pwrite(fd, MAGIC + lengths + text, 0)
-
-
-def _read_header(page: bytes) -> dict[str, object]:
-    """Return the header's JSON object, checked against its own checksum."""
-    if page[:8] != MAGIC:
-        raise UnusableFile("it does not begin as such a file does")
-    length, crc = (int(value) for value in np.frombuffer(page[8:_PREFIX_BYTES], "<u4"))
-    text = page[_PREFIX_BYTES : _PREFIX_BYTES + length]
-    if len(text) != length or zlib.crc32(text) != crc:
-        raise UnusableFile("its header is damaged")
-    header: dict[str, object] = json.loads(text)
-    return header
+    headed.write_chunks(fd, MAGIC, spec.header(), spec.chunks, spec.parts, make)

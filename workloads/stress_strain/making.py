@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import zlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-
-from workloads.made_once import MadeFile, pwrite
+from workloads import headed
+from workloads.made_once import MadeFile
 from workloads.stress_strain import store
-from workloads.stress_strain.curves import make_curves
-
-_MAX_WORKERS = 8  # beyond it the disk decides
+from workloads.stress_strain.curves import Float, make_curves
 
 
 def ensure(spec: store.DataSpec, folder: Path) -> Path:
@@ -36,28 +29,8 @@ def ensure(spec: store.DataSpec, folder: Path) -> Path:
 
 
 def _write_all(spec: store.DataSpec, fd: int) -> None:
-    """Write all chunks, by threads (NumPy and zlib let go of the interpreter), then the header."""
-    sums = np.zeros((2, spec.chunks), "<u4")
+    def make(chunk: int) -> tuple[Float, Float]:
+        inputs, labels = make_curves(spec.curves, *spec.span(chunk))
+        return inputs.astype("<f4", copy=False), labels.astype("<f4", copy=False)
 
-    def write_chunk(chunk: int) -> None:
-        start, stop = spec.span(chunk)
-        inputs, labels = (
-            array.astype("<f4", copy=False).data.cast("B")
-            for array in make_curves(spec.curves, start, stop)
-        )
-        sums[:, chunk] = zlib.crc32(inputs), zlib.crc32(labels)
-        pwrite(fd, inputs, spec.inputs_offset + start * store.INPUT_BYTES)
-        pwrite(fd, labels, spec.labels_offset + start * store.LABEL_BYTES)
-
-    workers = min(len(os.sched_getaffinity(0)), _MAX_WORKERS, spec.chunks)
-    pool = ThreadPoolExecutor(workers)
-    try:
-        for _ in pool.map(write_chunk, range(spec.chunks)):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)
-    table = sums.tobytes()
-    text = json.dumps({**spec.header(), "table_crc32": zlib.crc32(table)}, sort_keys=True).encode()
-    lengths = np.array([len(text), zlib.crc32(text)], "<u4").tobytes()
-    pwrite(fd, table, store.PAGE)
-    pwrite(fd, store.MAGIC + lengths + text, 0)
+    headed.write_chunks(fd, store.MAGIC, spec.header(), spec.chunks, spec.parts, make)

@@ -2,11 +2,7 @@
 
 Layout, little-endian::
 
-    0            8 bytes   magic
-    8            uint32    length of the JSON text
-    12           uint32    CRC-32 of the JSON text
-    16           JSON      format, generator, count, shape, seed, noise; CRC-32 of the table
-    4096         uint32    table: CRC-32 of each chunk's inputs, then of each chunk's labels
+    0            the header and the table of checksums of ``workloads.headed``
     (4096 * k)   float32   inputs (n, 3, 200), C order
     behind it    float32   labels (n, 2), C order
 
@@ -19,13 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from workloads import headed
 from workloads.api import WorkloadError
 from workloads.made_once import UnusableFile, reason
 from workloads.stress_strain.curves import (
@@ -39,8 +34,6 @@ from workloads.stress_strain.curves import (
 
 MAGIC = b"hvdsscv\x01"
 CHUNK = 2048  # curves a chunk: 4.9 MB, the unit of work and of checksums
-PAGE = 4096
-PREFIX_BYTES = 16
 _PROBES = 8  # chunks looked at when a file is opened
 INPUT_BYTES = CHANNELS * POINTS * 4  # a curve
 LABEL_BYTES = LABELS * 4
@@ -80,7 +73,7 @@ class DataSpec:
     @property
     def inputs_offset(self) -> int:
         """Where the inputs begin, in bytes."""
-        return PAGE + -(-self.chunks * 8 // PAGE) * PAGE
+        return headed.table_end(self.chunks)
 
     @property
     def labels_offset(self) -> int:
@@ -95,6 +88,14 @@ class DataSpec:
     def span(self, chunk: int) -> tuple[int, int]:
         """Return the first curve of a chunk and the one behind its last."""
         return chunk * CHUNK, min((chunk + 1) * CHUNK, self.count)
+
+    def parts(self, chunk: int) -> tuple[headed.Piece, headed.Piece]:
+        """Return (offset, bytes) of a chunk's inputs and of its labels."""
+        start, stop = self.span(chunk)
+        return (
+            (self.inputs_offset + start * INPUT_BYTES, (stop - start) * INPUT_BYTES),
+            (self.labels_offset + start * LABEL_BYTES, (stop - start) * LABEL_BYTES),
+        )
 
 
 @dataclass(frozen=True)
@@ -125,37 +126,5 @@ def open_data(spec: DataSpec, folder: Path, every_chunk: bool = False) -> DataSe
 
 def check(spec: DataSpec, fd: int, every_chunk: bool = False) -> None:
     """Raise UnusableFile unless the open file is the whole data set ``spec``."""
-    size = os.fstat(fd).st_size
-    if size != spec.file_bytes:
-        raise UnusableFile(f"it has {size} bytes instead of {spec.file_bytes}")
-    header = _read_header(os.pread(fd, PAGE, 0))
-    table = os.pread(fd, spec.chunks * 8, PAGE)
-    if header.pop("table_crc32", None) != zlib.crc32(table):
-        raise UnusableFile("its table of checksums is damaged")
-    if header != spec.header():
-        raise UnusableFile("its header describes other data")
-    sums = np.frombuffer(table, "<u4").reshape(2, spec.chunks)
-    probes = spec.chunks if every_chunk else min(_PROBES, spec.chunks)
-    for chunk in np.linspace(0, spec.chunks - 1, probes).astype(int).tolist():
-        if _chunk_sums(spec, fd, chunk) != (int(sums[0, chunk]), int(sums[1, chunk])):
-            raise UnusableFile(f"the checksum of its chunk {chunk} is wrong")
-
-
-def _read_header(page: bytes) -> dict[str, object]:
-    """Return the header's JSON object, checked against its own checksum."""
-    if page[:8] != MAGIC:
-        raise UnusableFile("it does not begin as such a file does")
-    length, crc = (int(value) for value in np.frombuffer(page[8:PREFIX_BYTES], "<u4"))
-    text = page[PREFIX_BYTES : PREFIX_BYTES + length]
-    if len(text) != length or zlib.crc32(text) != crc:
-        raise UnusableFile("its header is damaged")
-    header: dict[str, object] = json.loads(text)
-    return header
-
-
-def _chunk_sums(spec: DataSpec, fd: int, chunk: int) -> tuple[int, int]:
-    """Return the CRC-32 of a chunk's inputs and labels as they are on disk."""
-    start, stop = spec.span(chunk)
-    inputs = os.pread(fd, (stop - start) * INPUT_BYTES, spec.inputs_offset + start * INPUT_BYTES)
-    labels = os.pread(fd, (stop - start) * LABEL_BYTES, spec.labels_offset + start * LABEL_BYTES)
-    return zlib.crc32(inputs), zlib.crc32(labels)
+    probes = spec.chunks if every_chunk else _PROBES
+    headed.check_chunks(fd, MAGIC, spec.header(), spec.file_bytes, spec.chunks, spec.parts, probes)

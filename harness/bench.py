@@ -31,7 +31,7 @@ from harness.measure import allreduce, gate, steadiness, window
 from harness.record import BackendProof, RunRecord, Window, WorkloadFacts
 from harness.spec import Resolved, RunSpec
 from workloads import registry
-from workloads.api import Parts, Workload, WorkloadError
+from workloads.api import Parts, Samples, Workload, WorkloadError, WorkloadInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,8 +142,9 @@ def measure(
     rate = learning_rate(config.learning_rate, workload.info, config.global_batch)
     step = engine.build(parts, rate)
     facts = _workload_facts(workload, parts, rate)
-    with closing(make_feed(config, workload, engine, world)) as feed:
-        job = instruments.Job(config, engine, world, step, feed, workload.train())
+    samples = workload.train()
+    with closing(make_feed(config, workload.info, samples, engine, world)) as feed:
+        job = instruments.Job(config, engine, world, step, feed, samples)
         return _measured(job, workload, facts, proofs, start, timeline_file)
 
 
@@ -281,13 +282,14 @@ def _say(text: str) -> None:
     print(f"hvdscale: {text}", file=sys.stderr, flush=True)
 
 
-def make_feed(config: RunConfig, workload: Workload, engine: Engine, world: World) -> Feed:
-    """Return what gives this rank its batches."""
+def make_feed(
+    config: RunConfig, info: WorkloadInfo, samples: Samples, engine: Engine, world: World
+) -> Feed:
+    """Return what gives this rank its batches of ``samples``."""
     from harness.feed.shard import make_shard
 
-    samples = workload.train()
     shard = make_shard(
-        workload.info.order, len(samples), config.rank_batch, world.rank, world.size, config.seed
+        info.order, len(samples), config.rank_batch, world.rank, world.size, config.seed
     )
     return engine.feed(config.data, samples, shard)
 

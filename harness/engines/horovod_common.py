@@ -10,8 +10,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from harness.detect import read_build_marker
-from harness.engines.api import World
+from harness.engines.api import Engine, World
 from harness.engines.evidence import (
     NETWORK_STEMS,
     horovod_backend,
@@ -69,28 +71,46 @@ def prove(hvd: Any, resolved: Resolved) -> BackendProof:
     )
 
 
-def start_timeline(hvd: Any, path: Path) -> None:
-    """Let rank 0 write its timeline; the file is open when this returns.
+class HorovodEngine(Engine):
+    """What Horovod's engines do alike, beside a framework's part."""
 
-    With cycle marks: what ``HOROVOD_TIMELINE_MARK_CYCLES`` says is overruled by this call.
-    """
-    path.unlink(missing_ok=True)
-    try:
-        hvd.start_timeline(str(path), mark_cycles=True)
-    except ValueError:
-        raise LaunchError(
-            "Horovod writes a timeline only where all ranks had HOROVOD_TIMELINE=DYNAMIC when "
-            "it was initialised"
-        ) from None
-    # Horovod logs that it cannot open a file, and goes on without.
-    if not path.is_file():
-        raise LaunchError(f"Horovod could not open {path} for its timeline")
+    name = "horovod"
+    hvd: Any
 
+    def prepare_device(self, local_rank: int, rank: int) -> None:
+        """Take this rank's device and cores; the framework's part."""
+        raise NotImplementedError
 
-def stop_timeline(hvd: Any) -> None:
-    """End the timeline.
+    @override
+    def start(self) -> World:
+        world = join(self.hvd, self.resolved)
+        self.prepare_device(world.local_rank, world.rank)
+        return world
 
-    Returns when what was queued is written and the file is closed (timeline.cc,
-    SetPendingTimelineFile and SetTimelineFile).
-    """
-    hvd.stop_timeline()
+    @override
+    def proof(self) -> BackendProof:
+        return prove(self.hvd, self.resolved)
+
+    @override
+    def start_timeline(self, path: Path) -> None:
+        """As the base says; its file is open when this returns. Only rank 0's call writes one.
+
+        With cycle marks: what ``HOROVOD_TIMELINE_MARK_CYCLES`` says is overruled by this call.
+        """
+        path.unlink(missing_ok=True)
+        try:
+            self.hvd.start_timeline(str(path), mark_cycles=True)
+        except ValueError:
+            raise LaunchError(
+                "Horovod writes a timeline only where all ranks had HOROVOD_TIMELINE=DYNAMIC when "
+                "it was initialised"
+            ) from None
+        # Horovod logs that it cannot open a file, and goes on without.
+        if not path.is_file():
+            raise LaunchError(f"Horovod could not open {path} for its timeline")
+
+    @override
+    def stop_timeline(self) -> None:
+        # Returns when what was queued is written and the file is closed (timeline.cc,
+        # SetPendingTimelineFile and SetTimelineFile).
+        self.hvd.stop_timeline()

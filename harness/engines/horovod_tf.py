@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import horovod
@@ -21,13 +20,12 @@ from horovod.common.util import split_list
 from typing_extensions import override
 
 from harness.config.models import HorovodTuning, RunConfig
-from harness.engines import active, horovod_common, tf_state
+from harness.engines import active, tf_state
 from harness.engines.active import Finding
-from harness.engines.api import World
+from harness.engines.horovod_common import HorovodEngine
 from harness.engines.tf_engine import TfEngine
 from harness.engines.tf_step import Buffer, TfStep
 from harness.errors import LaunchError
-from harness.record import BackendProof
 from workloads.api import Parts
 
 COMPRESSION = {"none": hvd.Compression.none, "fp16": hvd.Compression.fp16}
@@ -95,16 +93,10 @@ class HorovodTfStep(TfStep):
         return found
 
 
-class HorovodTf(TfEngine):
+class HorovodTf(TfEngine, HorovodEngine):
     """Joins the ranks through Horovod; the workload's own optimiser gets reduced gradients."""
 
-    name = "horovod"
-
-    @override
-    def start(self) -> World:
-        world = horovod_common.join(hvd, self.resolved)
-        self.prepare_device(world.local_rank, world.rank)
-        return world
+    hvd = hvd
 
     @override
     def build(self, parts: Parts, learning_rate: float) -> HorovodTfStep:
@@ -140,18 +132,6 @@ class HorovodTf(TfEngine):
         self._wait()
         with tf.device("/CPU:0"):
             hvd.allgather(tf.zeros(1), name="hvdscale.barrier")
-
-    @override
-    def proof(self) -> BackendProof:
-        return horovod_common.prove(hvd, self.resolved)
-
-    @override
-    def start_timeline(self, path: Path) -> None:
-        horovod_common.start_timeline(hvd, path)
-
-    @override
-    def stop_timeline(self) -> None:
-        horovod_common.stop_timeline(hvd)
 
     @override
     def versions(self) -> Mapping[str, str]:

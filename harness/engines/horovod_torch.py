@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import horovod
@@ -15,24 +14,17 @@ import horovod.torch as hvd
 from typing_extensions import override
 
 from harness.config.models import HorovodTuning
-from harness.engines import active, horovod_common
-from harness.engines.api import World
+from harness.engines import active
+from harness.engines.horovod_common import HorovodEngine
 from harness.engines.horovod_torch_step import COMPRESSION, AdasumStep, HorovodStep, findings
 from harness.engines.torch_engine import TorchEngine
-from harness.record import BackendProof
 from workloads.api import Parts
 
 
-class HorovodTorch(TorchEngine):
+class HorovodTorch(TorchEngine, HorovodEngine):
     """Joins the ranks through Horovod and wraps the workload's own optimiser."""
 
-    name = "horovod"
-
-    @override
-    def start(self) -> World:
-        world = horovod_common.join(hvd, self.resolved)
-        self.prepare_device(world.local_rank, world.rank)
-        return world
+    hvd = hvd
 
     @override
     def build(self, parts: Parts, learning_rate: float) -> HorovodStep:
@@ -73,18 +65,6 @@ class HorovodTorch(TorchEngine):
     def barrier(self) -> None:
         self._wait()
         hvd.barrier()
-
-    @override
-    def proof(self) -> BackendProof:
-        return horovod_common.prove(hvd, self.resolved)
-
-    @override
-    def start_timeline(self, path: Path) -> None:
-        horovod_common.start_timeline(hvd, path)
-
-    @override
-    def stop_timeline(self) -> None:
-        horovod_common.stop_timeline(hvd)
 
     @override
     def versions(self) -> Mapping[str, str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from harness.engines.failures import memory_is_full
+
 
 def out_of_memory(said: str, batch: int) -> str:
     """Return one line of a ResourceExhaustedError's message, for a step of ``batch`` samples."""
     where = "GPU" if "GPU" in said else "host"
     asked = said.partition("allocating tensor with ")[2].partition(" on ")[0] or "more"
-    return (
-        f"the {where}'s memory is full: a step with a batch of {batch} samples on this rank asked "
-        f"for {asked}; lower batch_size, or raise execution.accumulate"
-    )
+    return memory_is_full(where, asked, batch)
 
 
 def unimplemented(said: str) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
+from typing_extensions import override
+
+from harness.feed.loader import BatchLoader
 from harness.feed.shard import Shard
 
 T = TypeVar("T")
@@ -43,3 +46,24 @@ class SteppedFeed(ABC, Generic[T]):
     @abstractmethod
     def _take(self, position: int) -> T:
         """Return the batch of a step on the device."""
+
+
+class LoadedFeed(SteppedFeed[T]):
+    """A batch is read from its files, and made what the device takes, by a loader's workers."""
+
+    def __init__(self, shard: Shard, loader: BatchLoader[T]) -> None:
+        super().__init__(shard)
+        self._loader = loader
+
+    @override
+    def _take(self, position: int) -> T:
+        return self._loader.next()
+
+    @override
+    def seek(self, position: int) -> None:
+        super().seek(position)
+        self._loader.seek(position)
+
+    @override
+    def close(self) -> None:
+        self._loader.close()

@@ -19,7 +19,7 @@ from harness.errors import LaunchError
 from harness.feed.fits import Room, check_fits, chunks, first, host_room
 from harness.feed.loader import BatchLoader
 from harness.feed.shard import Shard
-from harness.feed.stepped import SteppedFeed
+from harness.feed.stepped import LoadedFeed, SteppedFeed
 from workloads.api import Batch, Samples
 
 #: Inputs and targets as tensors on the device.
@@ -62,31 +62,6 @@ class HostFeed(TfFeed):
         return to_device((self._inputs[index], self._targets[index]), self._device)
 
 
-class DiskFeed(TfFeed):
-    """A batch is read from its files, and copied over, by a loader's workers."""
-
-    def __init__(self, samples: Samples, shard: Shard, device: str, loader: Loader) -> None:
-        super().__init__(shard)
-
-        def read(indices: NDArray[np.int64]) -> TfBatch:
-            return to_device(samples.gather(indices), device)
-
-        self._loader = BatchLoader(read, shard, loader.workers, loader.prefetch)
-
-    @override
-    def _take(self, position: int) -> TfBatch:
-        return self._loader.next()
-
-    @override
-    def seek(self, position: int) -> None:
-        super().seek(position)
-        self._loader.seek(position)
-
-    @override
-    def close(self) -> None:
-        self._loader.close()
-
-
 def make_feed(
     kind: str,
     samples: Samples,
@@ -103,7 +78,11 @@ def make_feed(
         return DeviceFeed(samples, shard, device)
     if kind == "host":
         return HostFeed(samples, shard, device)
-    return DiskFeed(samples, shard, device, loader)
+
+    def read(indices: NDArray[np.int64]) -> TfBatch:
+        return to_device(samples.gather(indices), device)
+
+    return LoadedFeed(shard, BatchLoader(read, shard, loader.workers, loader.prefetch))
 
 
 def to_device(batch: Batch, device: str) -> TfBatch:

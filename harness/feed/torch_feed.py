@@ -13,7 +13,7 @@ from harness.config.models import Loader
 from harness.feed.fits import Room, check_fits, chunks, first, host_room
 from harness.feed.loader import BatchLoader
 from harness.feed.shard import Shard
-from harness.feed.stepped import SteppedFeed
+from harness.feed.stepped import LoadedFeed, SteppedFeed
 from harness.feed.torch_copy import CopyAhead, Cuda, Device, LoaderSource, RingSource, TorchBatch
 from workloads.api import Samples
 
@@ -50,28 +50,6 @@ class HostFeed(TorchFeed):
     def _take(self, position: int) -> TorchBatch:
         index = torch.from_numpy(self._shard.at(position))
         return self._inputs.index_select(0, index), self._targets.index_select(0, index)
-
-
-class DiskFeed(TorchFeed):
-    """A batch is read from its files by a loader's workers; the device is the host."""
-
-    def __init__(self, samples: Samples, shard: Shard, loader: Loader) -> None:
-        super().__init__(shard)
-        self._loader = BatchLoader(samples.gather, shard, loader.workers, loader.prefetch)
-
-    @override
-    def _take(self, position: int) -> TorchBatch:
-        inputs, targets = self._loader.next()
-        return torch.from_numpy(inputs), torch.from_numpy(targets)
-
-    @override
-    def seek(self, position: int) -> None:
-        super().seek(position)
-        self._loader.seek(position)
-
-    @override
-    def close(self) -> None:
-        self._loader.close()
 
 
 class CopiedFeed(TorchFeed):
@@ -113,7 +91,12 @@ def make_feed(
         return copied_feed(kind, samples, shard, Cuda(device), loader)
     if kind == "host":
         return HostFeed(samples, shard)
-    return DiskFeed(samples, shard, loader)
+
+    def read(indices: NDArray[np.int64]) -> TorchBatch:
+        inputs, targets = samples.gather(indices)
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    return LoadedFeed(shard, BatchLoader(read, shard, loader.workers, loader.prefetch))
 
 
 def copied_feed(

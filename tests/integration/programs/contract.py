@@ -26,7 +26,7 @@ def main() -> None:
     losses = losses_from_the_start(spec, engine, world, workload)
     parts = workload.parts(engine.framework, spec.config.seed)
     step = engine.build(parts, 1e-3)
-    feed = bench.make_feed(spec.config, workload, engine, world)
+    feed = bench.make_feed(spec.config, workload.info, workload.train(), engine, world)
     next_batch = feed.next
     answer = {
         "losses": losses,
@@ -70,7 +70,7 @@ def losses_from_the_start(
     """Train a model of its own, as many steps as ``programs/losses.py`` is asked for."""
     parts = workload.parts(engine.framework, spec.config.seed)
     step = engine.build(parts, workload.info.learning_rate)
-    feed = bench.make_feed(spec.config, workload, engine, world)
+    feed = bench.make_feed(spec.config, workload.info, workload.train(), engine, world)
     return step.losses([step.run(feed.next()) for _ in range(int(sys.argv[2]))]).tolist()
 
 

@@ -21,7 +21,7 @@ def main() -> None:
     parts = workload.parts(engine.framework, spec.config.seed)
     step = engine.build(parts, workload.info.learning_rate)
     seen = World(0, world.size, 0, world.local_size) if broken else world
-    next_batch = bench.make_feed(spec.config, workload, engine, seen).next
+    next_batch = bench.make_feed(spec.config, workload.info, workload.train(), engine, seen).next
     losses = step.losses([step.run(next_batch()) for _ in range(steps)])
     answer = {"losses": losses.tolist(), "checksum": step.checksum(), "rank": world.rank}
     Path(spec.log_dir, f"rank-{world.rank}.json").write_text(json.dumps(answer))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -230,6 +231,16 @@ def test_the_self_test_says_what_each_device_tells() -> None:
     )
     assert done.returncode == 0, done.stderr
     line = done.stdout.splitlines()[-1]
-    assert line.startswith("0 GPU-a Stub GPU: utilisation 0.4, sm_activity 0.1")
-    assert "power 300 W (NVML_FI_DEV_POWER_INSTANT), energy 6" in line  # 300 W for 2 s
+    assert line.startswith("0 GPU-a Stub GPU: utilisation 0.4, sm_activity ")
+    assert "power 300 W (NVML_FI_DEV_POWER_INSTANT), energy " in line
+    # What follows from how long the samples lay apart has no exact digits.
+    assert printed(line, "sm_activity") == pytest.approx(0.1, rel=0.05)
+    assert printed(line, "energy") == pytest.approx(600, rel=0.1)  # 300 W for 2 s
     assert line.endswith("absent: energy_j: NVML error 3")
+
+
+def printed(line: str, name: str) -> float:
+    """The number that follows ``name`` in a line of the self-test."""
+    found = re.search(rf"\b{name} ([0-9.e+-]+)", line)
+    assert found, line
+    return float(found[1])

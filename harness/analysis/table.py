@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,16 @@ from harness.analysis.evaluations import load_evaluations
 from harness.analysis.facets import Facet, facets, is_base_point
 from harness.analysis.flags import curve_flags, listed, percent, where
 from harness.analysis.scaling import Curve, Failure, Point, curves, failures
-from harness.analysis.texts import NONE, digits_text, line_text, seconds_text, time_text
+from harness.analysis.texts import (
+    BOUNDLESS,
+    WIDE,
+    digits_text,
+    line_text,
+    rate_text,
+    ratio_text,
+    seconds_text,
+    time_text,
+)
 from harness.analysis.training import trainings
 from harness.analysis.training_table import training_table
 from harness.stats import Interval
@@ -22,11 +31,6 @@ _HEAD = (
 )
 _INTERFERENCE = "interference"  # a column only where it was measured
 _CAUSE_CHARS = 160
-#: Beyond this half width the interval of a geometric mean is too lopsided for one "±".
-_LOPSIDED = 0.25
-#: An interval whose ends are so many times apart says only that blocks are too few.
-_BOUNDLESS = 100.0
-_WIDE = "[wide]"
 
 
 def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool = False) -> str:
@@ -61,8 +65,8 @@ def _facet(facet: Facet) -> Iterator[str]:
     ]
     every = [head, *(row for grid in grids for row in grid)]
     widths = [max(len(row[i]) for row in every) for i in range(len(head))]
-    if any(_WIDE in cell for row in every for cell in row):
-        yield f"{_WIDE}: ends more than {_BOUNDLESS:.0f} times apart; blocks are too few"
+    if any(WIDE in cell for row in every for cell in row):
+        yield f"{WIDE}: ends more than {BOUNDLESS:.0f} times apart; blocks are too few"
     yield "  " + line_text(head, widths)
     for curve, grid in zip(facet.curves, grids, strict=True):
         yield _heading(curve)
@@ -75,7 +79,7 @@ def _facet(facet: Facet) -> Iterator[str]:
 def _heading(curve: Curve) -> str:
     words = [curve.label]
     if curve.slope:
-        words.append(f"fitted slope of S against N {_ratio(curve.slope)}")
+        words.append(f"fitted slope of S against N {ratio_text(curve.slope)}")
     if curve.note:
         words.append(curve.note)
     unpaired = sum(point.unpaired for point in curve.points) if curve.base else 0
@@ -90,9 +94,9 @@ def _cells(curve: Curve, point: Point) -> tuple[str, ...]:
     return (
         str(point.world_size),
         point.placement,
-        _rate(point.throughput_samples_per_s),
-        "1 (base)" if base else _ratio(point.speedup),
-        "1 (base)" if base else _ratio(point.efficiency),
+        rate_text(point.throughput_samples_per_s),
+        "1 (base)" if base else ratio_text(point.speedup),
+        "1 (base)" if base else ratio_text(point.efficiency),
         time_text(point.step_s),
         time_text(point.exposed_sync_s),
         time_text(point.transfer_s),
@@ -216,32 +220,6 @@ def _timeline(_: Curve, point: Point) -> str | None:
     ]
     tensors, fused = found["timeline_tensors"], found["timeline_allreduces"]
     return ", ".join([*times, f"{tensors:.3g} tensors in {fused:.3g} all-reduces"])
-
-
-def _rate(interval: Interval) -> str:
-    half = interval.relative_half_width
-    if half is None or interval.low is None or interval.high is None:
-        return f"{interval.estimate:,.0f}"
-    if half > _LOPSIDED:
-        return f"{interval.estimate:,.0f} {_ends(interval, '{:,.0f}'.format)}"
-    return f"{interval.estimate:,.0f} ±{100 * half:.1f} %"
-
-
-def _ratio(interval: Interval | None) -> str:
-    if interval is None:
-        return NONE
-    if interval.low is None or interval.high is None:
-        return digits_text(interval.estimate)
-    return f"{digits_text(interval.estimate)} {_ends(interval, digits_text)}"
-
-
-def _ends(interval: Interval, text_of: Callable[[float], str]) -> str:
-    """Return ``[low, high]`` of a geometric mean, or that it bounds nothing."""
-    assert interval.low is not None
-    assert interval.high is not None
-    if not interval.low * _BOUNDLESS > interval.high:
-        return _WIDE
-    return f"[{text_of(interval.low)}, {text_of(interval.high)}]"
 
 
 def _with_error(interval: Interval | None, error_s: float | None) -> str:

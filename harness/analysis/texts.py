@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness.stats import Interval
 
 NONE = "–"
+#: Beyond this half width the interval of a geometric mean is too lopsided for one "±".
+_LOPSIDED = 0.25
+#: An interval whose ends are so many times apart says only that blocks are too few.
+BOUNDLESS = 100.0
+WIDE = "[wide]"
+
+
+def grid_text(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of equal length, their head first, as lines with right-justified columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [line_text(row, widths) for row in rows]
 
 
 def line_text(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -43,3 +54,31 @@ def seconds_text(seconds: float, digits: int = 3) -> str:
             text = digits_text(value, digits) if abs(value) < 10**digits else f"{value:,.0f}"
             return f"{text} {unit}"
     return f"{digits_text(seconds, digits)} s" if abs(seconds) < 99.5 else f"{seconds:,.0f} s"
+
+
+def rate_text(interval: Interval) -> str:
+    """Return a throughput with its interval: ``12,345 ±1.2 %``, or its ends where lopsided."""
+    half = interval.relative_half_width
+    if half is None or interval.low is None or interval.high is None:
+        return f"{interval.estimate:,.0f}"
+    if half > _LOPSIDED:
+        return f"{interval.estimate:,.0f} {_ends(interval, '{:,.0f}'.format)}"
+    return f"{interval.estimate:,.0f} ±{100 * half:.1f} %"
+
+
+def ratio_text(interval: Interval | None) -> str:
+    """Return a ratio with the ends of its interval: ``1.23 [1.20, 1.26]``."""
+    if interval is None:
+        return NONE
+    if interval.low is None or interval.high is None:
+        return digits_text(interval.estimate)
+    return f"{digits_text(interval.estimate)} {_ends(interval, digits_text)}"
+
+
+def _ends(interval: Interval, text_of: Callable[[float], str]) -> str:
+    """Return ``[low, high]`` of a geometric mean, or that it bounds nothing."""
+    assert interval.low is not None
+    assert interval.high is not None
+    if not interval.low * BOUNDLESS > interval.high:
+        return WIDE
+    return f"[{text_of(interval.low)}, {text_of(interval.high)}]"

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.answers import register as register_answers
+
 app = typer.Typer(
     name="hvdscale",
     help="How a training job scales under Horovod, and what gradient synchronisation costs.",
@@ -259,3 +261,6 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
     from harness.doctor import command_doctor
 
     return command_doctor(as_json)
+
+
+register_answers(app)

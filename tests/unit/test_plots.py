@@ -345,10 +345,10 @@ def test_weak_and_strong_are_figures_of_their_own(
 
 def test_nothing_to_draw_says_why(tmp_path: Path) -> None:
     empty = factories.write_results(tmp_path / "empty", [])
-    with pytest.raises(AnalysisError, match="no measurements to draw; run the sweep first"):
+    with pytest.raises(AnalysisError, match="holds no measurements; run the sweep first"):
         plot_all(empty, tmp_path / "out")
     failed = factories.write_results(tmp_path / "failed", [failure(config("none"), cause="boom")])
-    with pytest.raises(AnalysisError, match="all 1 launches failed, the last one: boom"):
+    with pytest.raises(AnalysisError, match="its only launch failed, the last one: boom"):
         plot_all(failed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -12,6 +12,7 @@ from harness.analysis.collecting import load_arrow
 from harness.analysis.evaluations import load_evaluations
 from harness.analysis.facets import Facet, facets
 from harness.analysis.flags import figure_flags
+from harness.analysis.results import nothing_measured
 from harness.analysis.scaling import Failure, curves, failures
 from harness.analysis.training import TrainedPoint, trainings
 from harness.errors import AnalysisError, MissingDependencyError, did_you_mean
@@ -60,7 +61,7 @@ def plot_all(
     found = facets(curves(table, base=base, mixed=mixed))
     trained = trainings(table, load_evaluations(sweep_dir), mixed=mixed)
     if not found and not trained:
-        raise AnalysisError(_nothing(Path(sweep_dir), failed))
+        raise AnalysisError(nothing_measured(Path(sweep_dir), failed))
     out = Path(out_dir)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -166,12 +167,3 @@ def _notes(failed: Sequence[Failure]) -> list[str]:
         return []
     text = "1 launch failed and is" if missing == 1 else f"{missing} launches failed and are"
     return [f"{text} not drawn"]
-
-
-def _nothing(folder: Path, failed: Sequence[Failure]) -> str:
-    if not failed:
-        return f"{folder}: no measurements to draw; run the sweep first"
-    return (
-        f"{folder}: no measurements to draw, all {len(failed)} launches failed, the last one: "
-        f"{failed[-1].cause}"
-    )

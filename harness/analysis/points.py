@@ -58,6 +58,12 @@ class Launch:
     clock_wait_s: float | None
     feed_warm_s: float | None
     feed_cold_s: float | None
+    allreduce_bytes: int | None = None  # of the isolated all-reduce
+    busbw_bytes_per_s: float | None = None
+    cpu_utilisation: float | None = None  # telemetry; 0 to 1, mean over nodes
+    rank_cpu_cores: float | None = None
+    gpu_utilisation: float | None = None  # 0 to 1, mean over devices
+    gpu_power_w: float | None = None  # of all devices
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,12 @@ class Point:
     telemetry: Mapping[str, float]  # by TELEMETRY_COLUMNS, mean over launches
     timeline: Mapping[str, float] | None  # by TIMELINE_COLUMNS, mean over launches
     sequential: bool  # a launch is of a sweep with ci_target
+    allreduce_bytes: Interval | None = None  # of the isolated all-reduce
+    busbw_bytes_per_s: Interval | None = None
+    cpu_utilisation: Interval | None = None  # of these telemetry has only means
+    rank_cpu_cores: Interval | None = None
+    gpu_utilisation: Interval | None = None
+    gpu_power_w: Interval | None = None
 
     @property
     def unpaired(self) -> int:

@@ -34,6 +34,12 @@ LAUNCH_COLUMNS = (
     "clock_wait_s",
     "feed_warm_s",
     "feed_cold_s",
+    "allreduce_bytes",
+    "busbw_bytes_per_s",
+    "cpu_utilisation",
+    "rank_cpu_cores",
+    "gpu_utilisation",
+    "gpu_power_w",
 )
 STEADINESS_COLUMNS = (
     *("drift_change", "drift_p_value", "drifting", "outliers", "outlier_time_share"),
@@ -110,7 +116,7 @@ def means_by_block(rows: Iterable[Row], column: str) -> dict[BlockKey, float]:
 
 
 def _arrow_columns(table: pa.Table) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = table.select(list(_USED)).to_pydict()
+    columns: dict[str, list[Any]] = table.select(list(dict.fromkeys(_USED))).to_pydict()
     return columns
 
 

@@ -59,6 +59,7 @@ class Curve:
     unlike: str | None  # what differs between its launches' machines, where they were mixed
     points: tuple[Point, ...]
     slope: Interval | None  # of S against N; None below three device counts
+    intercept: Interval | None = None  # of the same line
 
     @property
     def batch_text(self) -> str:
@@ -195,6 +196,7 @@ def _curve(
         for place in sorted(groups)
     )
     first = rows[0]
+    slope, intercept = _line(points, level) or (None, None)
     return Curve(
         label=label,
         workload=first["workload"],
@@ -209,7 +211,8 @@ def _curve(
         note=note,
         unlike=differing,
         points=points,
-        slope=_slope(points, level),
+        slope=slope,
+        intercept=intercept,
     )
 
 
@@ -225,8 +228,8 @@ def _by_place(rows: Iterable[Row]) -> dict[Place, list[Row]]:
     return found
 
 
-def _slope(points: Sequence[Point], level: float) -> Interval | None:
-    """Fit S against N in each block that has every device count, and average over those blocks.
+def _line(points: Sequence[Point], level: float) -> tuple[Interval, Interval] | None:
+    """Fit S against N in each block that has every device count; slope and intercept over those.
 
     Where no block has all (each placement in an allocation of its own), one line goes through the
     points' means, without an interval. None below three device counts: through two points a line
@@ -241,17 +244,24 @@ def _slope(points: Sequence[Point], level: float) -> Interval | None:
         for launch in point.launches:
             if launch.speedup is not None:
                 by_block.setdefault(launch.block, []).append((point.world_size, launch.speedup))
-    slopes = {
-        block: line_fit([n for n, _ in pairs], [s for _, s in pairs])[0]
+    lines = {
+        block: line_fit([n for n, _ in pairs], [s for _, s in pairs])
         for block, pairs in by_block.items()
         if {n for n, _ in pairs} == counts
     }
-    if slopes:
-        found = mean_interval(slopes, level)
-        return found.sequential() if any(point.sequential for point in shown) else found
+    if lines:
+        slope = mean_interval({block: line[0] for block, line in lines.items()}, level)
+        intercept = mean_interval({block: line[1] for block, line in lines.items()}, level)
+        if any(point.sequential for point in shown):
+            return slope.sequential(), intercept.sequential()
+        return slope, intercept
     means = [(p.world_size, p.speedup.estimate) for p in shown if p.speedup]
-    slope, _ = line_fit([n for n, _ in means], [s for _, s in means])
-    return Interval(slope, None, None, level, len(means), "line through the means: no interval")
+    fit = line_fit([n for n, _ in means], [s for _, s in means])
+    why = "line through the means: no interval"
+    return (
+        Interval(fit[0], None, None, level, len(means), why),
+        Interval(fit[1], None, None, level, len(means), why),
+    )
 
 
 def _marked_base(rows: Iterable[Row]) -> BaseName:

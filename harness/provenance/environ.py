@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 #: The only variables that enter a record; everything else in an environment may be a secret.
 ENVIRONMENT = re.compile(
@@ -59,11 +60,15 @@ def settings(kept: Mapping[str, str], launcher: str = "") -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(kept.items())
-        if _SETTING.fullmatch(name)
-        and not _NO_SETTING.fullmatch(name)
-        and name not in _INTERFACES
-        and given.get(name) != value
+        if _is_setting(name) and given.get(name) != value
     }
+
+
+@lru_cache(maxsize=4096)  # the same few names in every record, of which there may be 100,000
+def _is_setting(name: str) -> bool:
+    return bool(
+        _SETTING.fullmatch(name) and not _NO_SETTING.fullmatch(name) and name not in _INTERFACES
+    )
 
 
 def interfaces(kept: Mapping[str, str]) -> dict[str, str | None]:

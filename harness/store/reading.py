@@ -61,8 +61,15 @@ def read_record(path: Path, run_id: str) -> RunRecord:
     try:
         record = RunRecord.model_validate(migrate(data, str(path)))
     except (PydanticError, ValueError, RecursionError) as error:
-        first = str(error).splitlines()[0]
-        raise BrokenError(f"{path}: no record of this schema: {first}") from None
+        raise BrokenError(f"{path}: no record of this schema: {_first_fault(error)}") from None
     if record.run_id != run_id:
         raise BrokenError(f"{path}: is the record of {record.run_id}, under a wrong name")
     return record
+
+
+def _first_fault(error: Exception) -> str:
+    """Return the first fault with the field that it is in, for one line."""
+    if not isinstance(error, PydanticError):
+        return str(error).splitlines()[0]
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from harness import provenance
-from harness.analysis import collecting, load, writing
+from harness.analysis import collecting, load, reading, writing
 from harness.analysis.collecting import collect
 from harness.analysis.columns import COLUMNS
 from harness.analysis.frame import frame, shared_provenance
@@ -36,13 +36,13 @@ def _stale(folder: Path, name: str, text: str) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that ``collect`` opens, in order."""
     opened: list[str] = []
-    true = collecting._read
+    true = reading._row
 
-    def counted(store: Store, source: collecting.Source) -> dict[str, object]:
+    def counted(store: Store, source: reading.Source) -> dict[str, object]:
         opened.append(source.file)
         return true(store, source)
 
-    monkeypatch.setattr(collecting, "_read", counted)
+    monkeypatch.setattr(reading, "_row", counted)
     return opened
 
 

@@ -59,12 +59,14 @@ def parsed(config: str) -> Mapping[str, Any]:
     return MappingProxyType(data)
 
 
+@lru_cache(maxsize=16384)
 def curve_key(config: str) -> str:
     """Return what all points of one curve share: the config without where its ranks are."""
     data = {key: value for key, value in parsed(config).items() if key != "placement"}
     return json.dumps(data, sort_keys=True)
 
 
+@lru_cache(maxsize=16384)
 def timeline_key(config: str) -> str:
     """Return what a point and the launch for its timeline share, where their ranks are excepted."""
     free = ("placement", "placement_policy", "measure")

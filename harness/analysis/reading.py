@@ -6,14 +6,12 @@ stream: one of the processes of ``read_all``.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,7 @@ from pydantic_core import from_json
 
 from harness.analysis.columns import COLUMNS
 from harness.analysis.frame import arrow_table, facts
+from harness.analysis.rows import without_garbage_collection
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, is_whole
 from harness.store import Store
@@ -92,7 +91,7 @@ def read_rows_of(store: Store, sources: Sequence[Source]) -> pa.Table:
 
     tables = [arrow_table([], SOURCE | COLUMNS)]
     for at in range(0, len(sources), _CHUNK):
-        with _no_garbage_collection():
+        with without_garbage_collection():
             rows = [source.row() | _row(store, source) for source in sources[at : at + _CHUNK]]
             tables.append(_sound(arrow_table(rows, SOURCE | COLUMNS)))
     return pa.concat_tables(tables)
@@ -143,21 +142,6 @@ def _taken_from(worker: subprocess.Popen[bytes]) -> pa.Table | None:
         return None
     with pa.ipc.open_stream(output) as stream:
         return stream.read_all()
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep the collector from walking over thousands of rows again and again; they hold no cycles.
-
-    With it, reading 10,000 records takes more than half as long again.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _row(store: Store, source: Source) -> dict[str, Any]:

@@ -26,7 +26,13 @@ from harness.analysis.match import (
     timeline_key,
 )
 from harness.analysis.points import Launch, Point, make_point
-from harness.analysis.rows import Row, block_of, rates_by_block, read_rows
+from harness.analysis.rows import (
+    Row,
+    block_of,
+    rates_by_block,
+    read_rows,
+    without_garbage_collection,
+)
 from harness.analysis.unlike import refuse_unlike, what_differs
 from harness.errors import AnalysisError
 from harness.stats import LEVEL, BlockKey, Interval, line_fit, mean_interval
@@ -80,6 +86,7 @@ class Failure:
     kind: str = "bench"  # of launch, as in a record
 
 
+@without_garbage_collection()
 def curves(
     table: pd.DataFrame | pa.Table,
     *,
@@ -96,7 +103,7 @@ def curves(
     ``failures``. Raises AnalysisError where the records have several bases and none was named, or
     where a curve's launches ran on unlike hardware or software and ``mixed`` is False.
     """
-    good = [row for row in read_rows(table) if row["status"] == "ok"]
+    good = read_rows(table, good=True)
     rows = [row for row in good if row["epoch_s"] is not None]
     timelines = _by_place(row for row in good if row["kind"] == "timeline")
     name = BaseName.parse(base) if base else _marked_base(rows)
@@ -119,8 +126,8 @@ def curves(
 
 def failures(table: pd.DataFrame | pa.Table) -> tuple[Failure, ...]:
     """Return the launches that gave no measurement, in the order of their files."""
-    rows = read_rows(table)
-    done = {row["run_id"] for row in rows if row["status"] == "ok"}
+    rows = read_rows(table, good=False)
+    done = {row["run_id"] for row in read_rows(table, good=True)} if rows else set()
     return tuple(
         Failure(
             run_id=row["run_id"],
@@ -132,7 +139,6 @@ def failures(table: pd.DataFrame | pa.Table) -> tuple[Failure, ...]:
             kind=row["kind"] or "bench",
         )
         for row in rows
-        if row["status"] != "ok"
     )
 
 

@@ -1,0 +1,96 @@
+"""From the accounts of a point's launches to findings with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from harness.analysis.diagnose.evidence import evidence_of
+from harness.analysis.diagnose.knobs import knobs_of
+from harness.analysis.diagnose.limiters import SHARED_SHARE
+from harness.analysis.diagnose.parts import Account
+from harness.analysis.diagnose.subject import Subject
+from harness.analysis.diagnose.types import Finding, Kind, verdict
+from harness.analysis.points import Launch
+from harness.stats import BlockKey, Interval, mean_interval
+
+Values = list[tuple[BlockKey, float]]
+#: Of what one launch tells by its own blocks: standard errors to either side, about 95 %.
+_ERRORS = 2.0
+
+
+def findings(
+    subject: Subject, accounts: Sequence[tuple[Launch, Account]], lost_s: Interval | None
+) -> tuple[Finding, ...]:
+    """Return what a point loses its time to, the largest first and those not shown last."""
+    found = [
+        _finding(subject, name, kind, values, lost_s)
+        for kind in ("lost", "shared")
+        for name, values in _by_limiter(accounts, kind).items()
+    ]
+    kept = [one for one in found if one.kind == "lost" or _is_large(one)]
+    return tuple(sorted(kept, key=lambda one: (one.verdict == "not shown", -one.time_s.estimate)))
+
+
+def over_blocks(subject: Subject, values: Iterable[tuple[BlockKey, float]]) -> Interval | None:
+    """Return the interval over blocks; None without values."""
+    by_block: dict[BlockKey, list[float]] = {}
+    for block, value in values:
+        by_block.setdefault(block, []).append(value)
+    if not by_block:
+        return None
+    means = {block: fmean(found) for block, found in by_block.items()}
+    found = mean_interval(means, subject.point.step_s.level)
+    return found.sequential() if subject.point.sequential else found
+
+
+def _by_limiter(accounts: Sequence[tuple[Launch, Account]], kind: str) -> dict[str, Values]:
+    found: dict[str, Values] = {}
+    for launch, one in accounts:
+        for name, value in (one.lost if kind == "lost" else one.shared).items():
+            found.setdefault(name, []).append((launch.block, value))
+    return found
+
+
+def _finding(
+    subject: Subject, name: str, kind: Kind, values: Values, lost_s: Interval | None
+) -> Finding:
+    time_s = over_blocks(subject, values)
+    assert time_s is not None  # there are values
+    time_s = _with_own_error(subject, name, time_s)
+    if name == "contention" and subject.crowding:
+        name = "oversubscription"
+    share = None
+    if kind == "lost" and lost_s is not None and verdict(lost_s) != "not shown":
+        share = time_s.estimate / lost_s.estimate
+    return Finding(
+        limiter=name,
+        kind=kind,
+        time_s=time_s,
+        share_of_lost=share,
+        share_of_step=time_s.estimate / subject.point.step_s.estimate,
+        verdict=verdict(time_s),
+        evidence=tuple(evidence_of(name, subject)),
+        knobs=tuple(knobs_of(name, subject)),
+    )
+
+
+def _is_large(one: Finding) -> bool:
+    return one.verdict != "not shown" and one.share_of_step >= SHARED_SHARE
+
+
+def _with_own_error(subject: Subject, name: str, time_s: Interval) -> Interval:
+    """Return the interval of a single launch from the scatter of its own blocks, if it has any."""
+    if time_s.has_interval or len(subject.launches) != 1:
+        return time_s
+    error_s = None
+    if name == "interference":
+        error_s = subject.point.interference_error_s
+    elif name == "instrument":
+        told = subject.facts.telemetry_s(subject.launches[0])
+        error_s = told[1] if told else None
+    if error_s is None:
+        return time_s
+    low, high = time_s.estimate - _ERRORS * error_s, time_s.estimate + _ERRORS * error_s
+    return replace(time_s, low=low, high=high, method="two standard errors inside one launch")

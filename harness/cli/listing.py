@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from harness.runner.listing import SweepState
 
 RESULTS = Path("results")
+_RECORD = "record.json"  # of collectives, see collectives/writing.py
 
 
 def command_ls(path: Path, as_json: bool) -> int:
@@ -68,7 +70,7 @@ def command_collect(path: str, results: Path, base: str | None, mixed: bool) -> 
 def command_plot(
     path: str, out: Path | None, formats: str, results: Path, base: str | None, mixed: bool
 ) -> int:
-    """Draw a sweep's plots and print their paths."""
+    """Draw the plots of a sweep, or of a result of ``hvdscale allreduce``; print their paths."""
     from harness.analysis.plots import FORMATS, plot_all
 
     wanted = tuple(dict.fromkeys(part.strip() for part in formats.split(",") if part.strip()))
@@ -78,10 +80,40 @@ def command_plot(
             raise ConfigError(f"--format: '{name}' is not one of {', '.join(FORMATS)}{near}")
     if not wanted:
         raise ConfigError(f"--format: name at least one of {', '.join(FORMATS)}")
-    folder = sweep_folder(path, results)
-    for written in plot_all(folder, out or folder / "plots", wanted, base=base, mixed=mixed):
+    collectives = _allreduce_folder(path, results)
+    if collectives is not None:
+        if base or mixed:
+            raise ConfigError("--base and --mixed are of a sweep; this is a result of allreduce")
+        found = _plot_collectives(collectives, out or collectives, wanted)
+    else:
+        folder = sweep_folder(path, results)
+        found = plot_all(folder, out or folder / "plots", wanted, base=base, mixed=mixed)
+    for written in found:
         print(written)
     return 0
+
+
+def _plot_collectives(folder: Path, out: Path, formats: Sequence[str]) -> list[Path]:
+    from harness.analysis.plots import require_matplotlib
+
+    require_matplotlib()
+    from harness.analysis.plots.collectives import plot_record
+
+    return plot_record(folder, out, formats)
+
+
+def _allreduce_folder(path: str, results: Path) -> Path | None:
+    """Return the folder of a result of ``hvdscale allreduce``, from its path or name; or None."""
+    given = Path(path)
+    candidates = [given.parent] if given.name == _RECORD else [given]
+    if "/" not in path:
+        candidates += [results / path, results / "allreduce" / path]
+    for folder in candidates:
+        if (folder / "sweep.json").is_file():
+            return None
+        if (folder / _RECORD).is_file():
+            return folder
+    return None
 
 
 def sweep_folder(path: str, results: Path) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.lines import Line2D
@@ -10,16 +11,27 @@ from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLoc
 
 from harness.analysis.collectives import (
     Ring,
+    csv_text,
     fit_ring,
     libraries_of,
     library_text,
     place_text,
     rows_of,
 )
-from harness.analysis.plots.style import INK, MARKERS, OKABE_ITO, new_figure, unit_axis
+from harness.analysis.plots import check_formats, write_figures
+from harness.analysis.plots.style import (
+    INK,
+    MARKERS,
+    OKABE_ITO,
+    figure_bytes,
+    new_figure,
+    style,
+    unit_axis,
+)
 from harness.collectives.definitions import LIBRARIES, bus_factor
-from harness.collectives.record import CollectivesRecord, Row
+from harness.collectives.record import CollectivesRecord, Row, read_record
 from harness.collectives.sizes import size_text
+from harness.collectives.writing import RECORD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +76,29 @@ def draw(record: CollectivesRecord, collective: str) -> Figure | None:
         _draw_ring(latency, bandwidth, ring, sizes, factor)
     _finish(latency, bandwidth, sizes)
     return figure
+
+
+def plot_record(
+    folder: Path | str, out_dir: Path | str, formats: Sequence[str] = ("png", "svg")
+) -> list[Path]:
+    """Draw the figures of a result of ``hvdscale allreduce`` anew; return the files written.
+
+    ``folder`` holds its ``record.json``. A barrier moves nothing and has no figure, only its CSV.
+    Raises StoreError where the record cannot be read, AnalysisError where nothing can be written.
+    """
+    check_formats(formats)
+    record = read_record(Path(folder) / RECORD)
+    return write_figures(_files(record, formats), Path(out_dir))
+
+
+def _files(record: CollectivesRecord, formats: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    for collective in dict.fromkeys(row.collective for row in record.rows):
+        with style():
+            figure = draw(record, collective)
+            images = [(kind, figure_bytes(figure, kind)) for kind in formats if figure is not None]
+        for kind, content in images:
+            yield f"{collective}.{kind}", content
+        yield f"{collective}.csv", csv_text(record, collective).encode()
 
 
 def _look(library: str) -> dict[str, Any]:

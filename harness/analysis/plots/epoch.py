@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from harness.analysis.facets import Facet
+from harness.analysis.plots.multiples import MOST_LINES, MOST_PANELS, thinned
 from harness.analysis.plots.panel import Panel
 from harness.analysis.plots.series import (
     Look,
@@ -19,43 +21,84 @@ from harness.analysis.plots.series import (
     launch_rows,
     support,
 )
-from harness.analysis.plots.style import DASHES, MARKERS, log2_axis, new_figure, unit_axis
+from harness.analysis.plots.style import DASHES, INK, MARKERS, log2_axis, new_figure, unit_axis
 from harness.analysis.scaling import Curve, Point
 from harness.stats import SEQUENTIAL_NOTE
 
+if TYPE_CHECKING:
+    from matplotlib.lines import Line2D
+
 Line = list[tuple[Curve, Point]]
+Name = tuple[str, int]  # the kind of a curve, and a device count
+_PANEL_IN = 1.3
 
 
 def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot:
-    """Draw one line a kind of curve and device count over the declared batch size."""
+    """Draw one line a kind of curve and device count over the declared batch size.
+
+    Many lines get an axes a kind.
+    """
     lines = _lines(facet)
     look = _looks(facet, lines)
-    several = len({n for _, n in lines}) > 1
-    handles = [
-        handle(f"{name}, N={n}" if several else name, **look[name, n].line) for name, n in lines
-    ]
-    figure, (ax,) = new_figure(
-        1,
+    panels, left_out = _panels(lines)
+    many = len(panels) > 1
+    figure, axes = new_figure(
+        len(panels),
         "Epoch time against batch size",
         [
             f"{facet.title}, {facet.engine_text}",
             "epoch time = training samples / throughput; faint, beside: single launches",
             _intervals(lines),
             SEQUENTIAL_NOTE if facet.sequential else "",
+            left_out,
             *notes,
         ],
-        handles,
+        _count_handles(panels, look) if many else _handles(lines, look),
+        panels_in=[_PANEL_IN] * len(panels) if many else (),
     )
-    panel = Panel(ax)
-    for key, line in lines.items():
-        _draw(panel, line, look[key])
-    panel.fit(log=True)
-    unit_axis(ax, "s")
-    ax.set_ylabel("epoch time")
-    log2_axis(ax, sorted({curve.batch for line in lines.values() for curve, _ in line}))
+    batches = sorted({curve.batch for line in lines.values() for curve, _ in line})
+    for ax, names in zip(axes, panels, strict=True):
+        panel = Panel(ax)
+        for key in names:
+            _draw(panel, lines[key], look[key])
+        panel.fit(log=True)
+        unit_axis(ax, "s")
+        ax.set_ylabel("epoch time")
+        log2_axis(ax, batches)
+        if many:
+            ax.set_title(names[0][0], loc="left", pad=2)
     weak = facet.curves[0].scaling == "weak"
-    ax.set_xlabel("batch size of a rank" if weak else "global batch size")
+    axes[-1].set_xlabel("batch size of a rank" if weak else "global batch size")
     return Plot(figure, (*_points(facet), *_launches(facet)))
+
+
+def _panels(lines: Mapping[Name, Line]) -> tuple[list[list[Name]], str]:
+    """Return the lines of each axes, and what is said of those that have none."""
+    if len(lines) <= MOST_LINES:
+        return [list(lines)], ""
+    kinds: dict[str, list[Name]] = {}
+    for name in lines:
+        kinds.setdefault(name[0], []).append(name)
+    panels = [
+        thinned(sorted(kinds[one], key=lambda name: name[1]), MOST_LINES)
+        for one in thinned(list(kinds), MOST_PANELS)
+    ]
+    drawn = sum(map(len, panels))
+    some = drawn < len(lines)
+    return panels, f"{drawn} of {len(lines)} lines are drawn; the CSV has all" if some else ""
+
+
+def _handles(lines: Mapping[Name, Line], look: Mapping[Name, Look]) -> list[Line2D]:
+    several = len({n for _, n in lines}) > 1
+    return [
+        handle(f"{name}, N={n}" if several else name, **look[name, n].line) for name, n in lines
+    ]
+
+
+def _count_handles(panels: Sequence[Sequence[Name]], look: Mapping[Name, Look]) -> list[Line2D]:
+    """Return an entry a device count; the axes say which kind is which."""
+    first = {n: look[name, n] for names in panels for name, n in names}
+    return [handle(f"N={n}", **one.line | {"color": INK}) for n, one in sorted(first.items())]
 
 
 def _draw(panel: Panel, line: Line, look: Look) -> None:
@@ -65,7 +108,7 @@ def _draw(panel: Panel, line: Line, look: Look) -> None:
     panel.intervals(batches, [point.epoch_s for _, point in line], look)
 
 
-def _looks(facet: Facet, lines: dict[tuple[str, int], Line]) -> dict[tuple[str, int], Look]:
+def _looks(facet: Facet, lines: dict[Name, Line]) -> dict[Name, Look]:
     colour = kind_colours(facet.curves)
     counts = sorted({n for _, n in lines})
     return dodged(
@@ -80,9 +123,9 @@ def _looks(facet: Facet, lines: dict[tuple[str, int], Line]) -> dict[tuple[str, 
     )
 
 
-def _lines(facet: Facet) -> dict[tuple[str, int], Line]:
+def _lines(facet: Facet) -> dict[Name, Line]:
     """Group the points of all curves into lines, by the kind of curve and the device count."""
-    lines: dict[tuple[str, int], Line] = {}
+    lines: dict[Name, Line] = {}
     for curve in facet.curves:
         for point in curve.points:
             lines.setdefault((kind(curve), point.world_size), []).append((curve, point))
@@ -92,7 +135,7 @@ def _lines(facet: Facet) -> dict[tuple[str, int], Line]:
     }
 
 
-def _intervals(lines: dict[tuple[str, int], Line]) -> str:
+def _intervals(lines: dict[Name, Line]) -> str:
     found = [point.epoch_s for line in lines.values() for _, point in line]
     methods = sorted({i.method for i in found if i.has_interval})
     level = f"{100 * found[0].level:.0f} % intervals: {', '.join(methods)}" if methods else ""

@@ -89,15 +89,17 @@ class Panel:
 
     def _log_limits(self, data: Sequence[float]) -> tuple[float, float]:
         low, high = min(data), max(data)
-        ends = [min(bar.low for bar in self._bars)] if self._bars else []
-        low = min(low, max([*ends, low / _LOG_REACH])) / _LOG_PAD
-        ends = [max(bar.high for bar in self._bars)] if self._bars else []
-        return low, max(high, min([*ends, high * _LOG_REACH])) * _LOG_PAD
+        if not self._bars:
+            return low / _LOG_PAD, high * _LOG_PAD
+        low = min(low, max(min(bar.low for bar in self._bars), low / _LOG_REACH))
+        high = max(high, min(max(bar.high for bar in self._bars), high * _LOG_REACH))
+        return low / _LOG_PAD, high * _LOG_PAD
 
     def _linear_limits(self, data: Sequence[float]) -> tuple[float, float]:
         high = max(data)
-        ends = [max(bar.high for bar in self._bars)] if self._bars else []
-        return 0.0, max(high, min([*ends, high * _LINEAR_REACH])) * _LINEAR_PAD
+        if self._bars:
+            high = max(high, min(max(bar.high for bar in self._bars), high * _LINEAR_REACH))
+        return 0.0, (high or 1.0) * _LINEAR_PAD
 
     def _draw(self, bar: Bar, low: float, high: float) -> None:
         ends = max(bar.low, low), min(bar.high, high)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from matplotlib.patches import Patch
 
 from harness.analysis.facets import Facet
 from harness.analysis.flags import where
+from harness.analysis.plots.multiples import thinned
 from harness.analysis.plots.series import (
     Plot,
     Row,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 _MS = 1e3
 #: In the order of a step: field of a point, name, colour (Okabe & Ito).
-_PHASES = (
+PHASES = (
     ("data_s", "data", "#E69F00"),
     ("forward_s", "forward", "#56B4E9"),
     ("backward_s", "backward", "#0072B2"),
@@ -43,6 +45,8 @@ _PHASES = (
 #: What every step has; of the others a rank that trains alone has none.
 _ALWAYS = ("data_s", "forward_s", "backward_s", "update_s")
 _BAR, _BAR_IN, _AXES_IN = 0.72, 0.135, 0.42  # part of its line; height of a line, and of the rest
+_MOST_BARS = 56
+_NAME_CHARS = 30
 _HATCH = "//////"
 
 
@@ -65,29 +69,61 @@ def phases(facet: Facet, notes: Sequence[str]) -> Plot | None:
     measured = [c for c in facet.curves if any(_is_measured(p) for p in c.points)]
     if not measured:
         return None
-    batches = list(dict.fromkeys(curve.batch for curve in measured))
-    panels = [_bars([c for c in measured if c.batch == batch]) for batch in batches]
+    panels, left_out = bar_panels(measured, _is_measured)
+    bars = {batch: [_bar(curve, point) for curve, point in panel] for batch, panel in panels}
     figure, axes = new_figure(
-        len(batches),
+        len(panels),
         "Phases of a step",
         [
             f"{facet.title}, {facet.batch_text}, {facet.engine_text}",
             "instrumented steps after the window, means over ranks and launches; hatched: what "
             "the phases' sum lacks of the window's step, or has more than it",
             _unmarked(measured),
+            left_out,
             *notes,
         ],
         _handles(),
-        panels_in=[_AXES_IN + _BAR_IN * len(bars) for bars in panels],
+        panels_in=bars_in(panels),
     )
-    longest = max(max(bar.sum_s, bar.step_s) for bars in panels for bar in bars)
-    texts = [c.batch_text for batch in batches for c in measured if c.batch == batch]
-    for ax, bars, text in zip(axes, panels, dict.fromkeys(texts), strict=True):
-        _draw(ax, bars)
+    longest = max(max(bar.sum_s, bar.step_s) for one in bars.values() for bar in one)
+    for ax, (text, found) in zip(axes, bars.items(), strict=True):
+        _draw(ax, found)
         ax.set_xlim(0, _MS * longest * 1.04)
         ax.set_title(text, loc="left", pad=2)
     axes[-1].set_xlabel("ms a step")
     return Plot(figure, (*_points(measured, facet), *_launches(measured, facet)))
+
+
+def bar_panels(
+    curves: Sequence[Curve], is_measured: Callable[[Point], bool]
+) -> tuple[list[tuple[str, list[tuple[Curve, Point]]]], str]:
+    """Return the points of each batch, by its text, and what is said of those that are left out.
+
+    More than ``_MOST_BARS`` would be no figure: then each curve keeps fewer device counts.
+    """
+    every = [[(c, p) for p in c.points if is_measured(p)] for c in curves]
+    total = sum(map(len, every))
+    kept = every
+    if total > _MOST_BARS:
+        kept = [thinned(points, max(2, _MOST_BARS // len(every))) for points in every if points]
+        kept = thinned(kept, _MOST_BARS // 2)
+    drawn = sum(map(len, kept))
+    panels: dict[str, list[tuple[Curve, Point]]] = {}
+    for curve, point in (pair for points in kept for pair in points):
+        panels.setdefault(curve.batch_text, []).append((curve, point))
+    note = f"{drawn} of {total} points are drawn; the CSV has all" if drawn < total else ""
+    return list(panels.items()), note
+
+
+def bars_in(panels: Sequence[tuple[str, Sequence[tuple[Curve, Point]]]]) -> list[float]:
+    """Return the heights of panels in inches; a name of several lines makes all bars higher."""
+    lines = max(bar_text(*pair).count("\n") + 1 for _, points in panels for pair in points)
+    return [_AXES_IN + _BAR_IN * lines * len(points) for _, points in panels]
+
+
+def bar_text(curve: Curve, point: Point) -> str:
+    """Name a bar; long names of kinds are broken, or they would leave the bars no room."""
+    return "\n".join(textwrap.wrap(f"{kind(curve)}  {where(curve, point)}", _NAME_CHARS))
 
 
 def _draw(ax: Axes, bars: Sequence[Bar]) -> None:
@@ -111,17 +147,12 @@ def _draw(ax: Axes, bars: Sequence[Bar]) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def _bars(curves: Sequence[Curve]) -> list[Bar]:
-    return [
-        Bar(f"{kind(curve)}  {where(curve, point)}", _lengths(point), point.step_s.estimate)
-        for curve in curves
-        for point in curve.points
-        if _is_measured(point)
-    ]
+def _bar(curve: Curve, point: Point) -> Bar:
+    return Bar(bar_text(curve, point), _lengths(point), point.step_s.estimate)
 
 
 def _lengths(point: Point) -> tuple[tuple[str, float], ...]:
-    found = ((colour, _of(point, field)) for field, _, colour in _PHASES)
+    found = ((colour, _of(point, field)) for field, _, colour in PHASES)
     return tuple((colour, one.estimate) for colour, one in found if one)
 
 
@@ -131,7 +162,7 @@ def _of(point: Point, field: str) -> Interval | None:
 
 
 def _is_measured(point: Point) -> bool:
-    return any(_of(point, field) for field, _, _ in _PHASES)
+    return any(_of(point, field) for field, _, _ in PHASES)
 
 
 def _unmarked(curves: Sequence[Curve]) -> str:
@@ -145,7 +176,7 @@ def _unmarked(curves: Sequence[Curve]) -> str:
 
 
 def _handles() -> list[Artist]:
-    plain = [Patch(facecolor=colour, linewidth=0, label=name) for _, name, colour in _PHASES]
+    plain = [Patch(facecolor=colour, linewidth=0, label=name) for _, name, colour in PHASES]
     return [
         *plain,
         Patch(facecolor="none", edgecolor=INK, hatch=_HATCH, linewidth=0, label="difference"),
@@ -158,7 +189,7 @@ def _points(curves: Sequence[Curve], facet: Facet) -> list[Row]:
     for curve in curves:
         for point in filter(_is_measured, curve.points):
             row: Row = {"row": "point", **identity(facet, curve, point)}
-            for field, name, _ in _PHASES:
+            for field, name, _ in PHASES:
                 row |= columns(name, "s", _of(point, field))
             row |= columns("phase_sum", "s", point.phase_sum_s)
             row |= columns("window_step", "s", point.step_s)
@@ -175,7 +206,7 @@ def _launches(curves: Sequence[Curve], facet: Facet) -> tuple[Row, ...]:
         for curve in curves
         for point in curve.points
         for launch in point.launches
-        if any(getattr(launch, field) is not None for field, _, _ in _PHASES)
+        if any(getattr(launch, field) is not None for field, _, _ in PHASES)
     ]
-    names = {f"{name}_s": field for field, name, _ in _PHASES}
+    names = {f"{name}_s": field for field, name, _ in PHASES}
     return launch_rows(every, names | {"phase_sum_s": "phase_sum_s", "window_step_s": "step_s"})

@@ -5,13 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.analysis.facets import Facet
-from harness.analysis.plots.style import COLOURS, DASHES, FAINT, INK, MARKERS, OKABE_ITO
+from harness.analysis.plots.style import (
+    COLOURS,
+    DASHES,
+    FAINT,
+    INK,
+    MARKERS,
+    OKABE_ITO,
+    figure_bytes,
+    style,
+)
 from harness.analysis.scaling import Curve, Launch, Point
 from harness.stats import Interval
 
@@ -43,6 +52,16 @@ class Plot:
             writer.writerow({key: _text(value) for key, value in row.items()})
         return buffer.getvalue()
 
+    @property
+    def title(self) -> str:
+        """Return what stands over the figure."""
+        return str(self.figure.get_label())
+
+    def image(self, kind: str) -> bytes:
+        """Return the figure as a file's content: ``png``, ``svg`` or ``pdf``."""
+        with style():
+            return figure_bytes(self.figure, kind)
+
 
 @dataclass(frozen=True)
 class Look:
@@ -72,12 +91,30 @@ def looks(curves: Sequence[Curve]) -> dict[str, Look]:
         {
             curve.label: Look(
                 colour[kind(curve)],
-                MARKERS[index % len(MARKERS)],
+                _marker(index),
                 DASHES[batches.index(curve.batch) % len(DASHES)],
             )
             for index, curve in enumerate(curves)
         }
     )
+
+
+def kind_looks(curves: Sequence[Curve]) -> dict[str, Look]:
+    """Return a look for each kind of curve, by its name, where each batch has its own axes."""
+    return dodged(
+        {
+            name: Look(colour, _marker(index), DASHES[index // len(OKABE_ITO) % len(DASHES)])
+            for index, (name, colour) in enumerate(kind_colours(curves).items())
+        }
+    )
+
+
+def _marker(index: int) -> str:
+    """Return the marker of a curve; the second round begins at the second one.
+
+    So the eighth of seven colours and seven markers is not the first again.
+    """
+    return MARKERS[(index + index // len(MARKERS)) % len(MARKERS)]
 
 
 def dodged(found: Mapping[Name, Look]) -> dict[Name, Look]:
@@ -181,13 +218,38 @@ def check_columns(check: Interval | None) -> Row:
     )
 
 
-def launch_rows(rows: Iterable[tuple[Row, Launch]], names: Mapping[str, str]) -> tuple[Row, ...]:
-    """Return one row a launch: the faint points. ``names`` maps columns to fields of Launch."""
+def launch_rows(
+    rows: Iterable[tuple[Row, Launch]], names: Mapping[str, str | Callable[[Launch], Any]]
+) -> tuple[Row, ...]:
+    """Return one row a launch: the faint points.
+
+    ``names`` maps columns to fields of Launch, or to what is computed of one.
+    """
     return tuple(
-        {"row": "launch", **point, **{col: getattr(launch, field) for col, field in names.items()},
+        {"row": "launch", **point, **{col: _value(launch, of) for col, of in names.items()},
          "run_id": launch.run_id, "allocation": launch.block[0], "repeat": launch.block[1]}
         for point, launch in rows
     )  # fmt: skip
+
+
+def _value(launch: Launch, of: str | Callable[[Launch], Any]) -> Any:
+    return getattr(launch, of) if isinstance(of, str) else of(launch)
+
+
+def points_of(curves: Iterable[Curve]) -> Iterator[tuple[Curve, Point]]:
+    """Yield every point with its curve."""
+    for curve in curves:
+        for point in curve.points:
+            yield curve, point
+
+
+def batches_an_epoch(launch: Launch) -> float:
+    """Return how many global batches an epoch has: training samples / (N·B).
+
+    That is also how often gradients are synchronised. Epoch time is training samples / throughput,
+    and throughput N·B / step, so it is the one by the other.
+    """
+    return launch.epoch_s / launch.step_s
 
 
 def _text(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import (
     EngFormatter,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 WIDTH_IN = 85 / 25.4  # one column
 DPI = 300
 _NOTE_CHARS, _NOTE_IN = 80, 0.098  # characters a line of notes has room for; its height
+_NOTE_PT, _LEGEND_PT = 5.6, 6.0
+_LEGEND_CHARS, _LEGEND_IN = 66, 2.9  # characters a line of a single column has room for; its width
 _HALF_CHARS = 30  # of a legend entry that leaves room for another beside it
 _NARROW = 5.0  # below this ratio of its ends a log axis would have one or two ticks at 1, 2, 5
 INK, FAINT = "#222222", "#8a8a8a"
@@ -47,8 +50,9 @@ COLOURS = {
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
+_FONT, _FINE = "DejaVu Sans", 16
 _RC: Any = {  # its keys are literals to the type checker
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same everywhere
+    "font.family": _FONT,  # comes with matplotlib, so that a figure is the same everywhere
     "font.size": 6.5,
     "axes.titlesize": 6.5,
     "axes.labelsize": 6.5,
@@ -67,7 +71,7 @@ _RC: Any = {  # its keys are literals to the type checker
     "ytick.major.width": 0.6,
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
-    "legend.fontsize": 6,
+    "legend.fontsize": _LEGEND_PT,
     "legend.frameon": False,
     "lines.linewidth": 1.1,
     "lines.markersize": 3.2,
@@ -98,14 +102,19 @@ def new_figure(
 
     The title and the notes stand over them, the legend under them, where it hides no data.
     """
-    lines = [line for note in notes if note for line in textwrap.wrap(note, _NOTE_CHARS)]
+    lines = [line for note in notes if note for line in _wrapped(note, _NOTE_CHARS, _NOTE_PT)]
+    for one in handles:
+        label = _wrapped(str(one.get_label()), _LEGEND_CHARS, _LEGEND_PT, _LEGEND_IN)
+        one.set_label("\n".join(label))
     head_in = 0.28 + _NOTE_IN * len(lines)
-    longest = max((len(str(h.get_label())) for h in handles), default=0)
-    columns = 2 if longest <= _HALF_CHARS else 1
-    legend_in = 0.1 + 0.125 * math.ceil(len(handles) / columns)
+    labels = [str(one.get_label()) for one in handles]
+    columns = 2 if max(map(len, labels), default=0) <= _HALF_CHARS else 1
+    rows = sum(label.count("\n") for label in labels) + math.ceil(len(handles) / columns)
+    legend_in = 0.1 + 0.125 * rows
     panels_in = panels_in or [1.85] + [1.6] * (panels - 1)
     height_in = head_in + sum(panels_in) + legend_in
     figure = Figure(figsize=(WIDTH_IN, height_in))
+    figure.set_label(title)
     engine = ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)
     engine.set(rect=(0, 0, 1, 1 - head_in / height_in))
     figure.set_layout_engine(engine)
@@ -115,7 +124,7 @@ def new_figure(
     )
     for number, line in enumerate(lines):
         y = 1 - (0.21 + _NOTE_IN * number) / height_in
-        figure.text(0.015, y, line, fontsize=5.6, color="#555555", va="top")
+        figure.text(0.015, y, line, fontsize=_NOTE_PT, color="#555555", va="top")
     figure.legend(
         handles=list(handles),
         loc="outside lower left",
@@ -125,6 +134,22 @@ def new_figure(
         labelspacing=0.35,
     )
     return figure, [axes[row, 0] for row in range(panels)]
+
+
+def _wrapped(text: str, chars: int, size_pt: float, width_in: float = WIDTH_IN - 0.07) -> list[str]:
+    """Break a text into lines of at most ``chars``, and of fewer where they are wide ones."""
+    font = get_font(findfont(_FONT))
+    font.set_size(_FINE * size_pt, 72)  # at its own size each glyph would be rounded to a pixel
+
+    def too_wide(line: str) -> bool:
+        font.set_text(line)
+        return font.get_width_height()[0] / 64 > 72 * width_in * _FINE
+
+    lines = textwrap.wrap(text, chars)
+    while any(map(too_wide, lines)) and chars > 1:
+        chars -= 1
+        lines = textwrap.wrap(text, chars)
+    return lines or [text]
 
 
 def device_axis(ax: Axes, counts: Iterable[int], label: str = "devices N") -> None:

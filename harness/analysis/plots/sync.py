@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.analysis.facets import Facet
+from harness.analysis.plots.multiples import by_batch
 from harness.analysis.plots.panel import Panel
 from harness.analysis.plots.series import (
     Look,
     Plot,
     Row,
     columns,
-    dodged,
     handle,
     identity,
     kind,
-    kind_colours,
+    kind_looks,
     launch_rows,
     node_boundaries,
     support,
 )
-from harness.analysis.plots.style import FAINT, MARKERS, device_axis, new_figure
+from harness.analysis.plots.style import FAINT, device_axis, new_figure
 from harness.analysis.scaling import Curve
 
 if TYPE_CHECKING:
@@ -35,35 +35,31 @@ def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
     measured = [c for c in facet.curves if any(p.exposed_sync_s for p in c.points)]
     if not measured:
         return None
-    colour = kind_colours(measured)
-    look = dodged(
-        {
-            name: Look(colour[name], MARKERS[index % len(MARKERS)], "-")
-            for index, name in enumerate(colour)
-        }
-    )
-    batches = list(dict.fromkeys(curve.batch for curve in measured))
+    look = kind_looks(measured)
+    panels = by_batch(measured)
     handles = [*(handle(name, **look[name].line) for name in look), _transfer_handle()]
     figure, axes = new_figure(
-        len(batches),
+        len(panels.groups),
         "Exposed gradient synchronisation",
         [
             f"{facet.title}, {facet.batch_text}, {facet.engine_text}",
             "per step, mean over ranks; shaded: wait; faint, beside: single launches",
             facet.interval_text,
+            panels.note,
             *notes,
         ],
         handles,
+        panels_in=panels.panels_in,
     )
     counts = sorted({p.world_size for c in measured for p in c.points if p.exposed_sync_s})
     top = max(p.exposed_sync_s.estimate for c in measured for p in c.points if p.exposed_sync_s)
-    for ax, batch in zip(axes, batches, strict=True):
-        shown = [curve for curve in measured if curve.batch == batch]
+    for ax, shown in zip(axes, panels.groups, strict=True):
         panel = Panel(ax)
         for curve in shown:
             _draw(panel, curve, look[kind(curve)])
         panel.fit(log=False, include=[_MS * top])
-        ax.set_ylabel(f"ms a step, {shown[0].batch_text}")
+        ax.set_ylabel("ms a step")
+        ax.set_title(shown[0].batch_text, loc="left", pad=2)
         node_boundaries(ax, facet.curves, labelled=ax is axes[0])
         device_axis(ax, counts, label="devices N" if ax is axes[-1] else "")
     return Plot(figure, (*_points(facet), *_launches(facet)))

@@ -1,4 +1,4 @@
-"""Example sets: what the tool makes of a results folder, and that those in git are as it makes them."""
+"""Example sets: what the tool makes of a results folder, and that those in git are fit to read."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_raw_samples_that_make_it_large_stay_out_and_it_says_so(
 def test_what_cannot_be_published_is_an_error(sweep: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="something else than an example set"):
         TOOL.make_set(sweep, sweep.parent)
-    with pytest.raises(StoreError, match="no sweep.json"):
+    with pytest.raises(StoreError, match="there is no sweep"):
         TOOL.make_set(tmp_path / "nowhere", tmp_path / "set")
     (sweep / "sweep.yaml").write_text("workload: {file: /home/anna/text}\n", encoding="utf-8")
     with pytest.raises(StoreError, match="has an absolute path"):

@@ -1,0 +1,32 @@
+"""What the other answers say, where the data support one; else their sentence stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from harness.analysis.report.document import Block, Paragraph
+from harness.analysis.results import Results
+from harness.errors import AnalysisError
+
+
+def or_sentence(results: Results, make: Callable[[Results], Iterable[Block]]) -> tuple[Block, ...]:
+    """Return the blocks that ``make`` gives; where the data cannot support them, why."""
+    try:
+        return tuple(make(results))
+    except AnalysisError as error:
+        return (Paragraph(sentence(error, results)),)
+
+
+def sentence(error: AnalysisError, results: Results) -> str:
+    """Return an error's text as a sentence, with the sweep's name in the place of its path.
+
+    A path says nothing to a colleague, and the same records should give the same page wherever they
+    lie.
+    """
+    text = str(error).replace(str(results.folder), results.name)
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+
+
+def first_line(text: str) -> str:
+    """Return the first line of an answer made for a terminal: there the answer stands."""
+    return text.strip().partition("\n")[0].strip()

@@ -30,6 +30,7 @@ from harness.analysis.results import Results
 from harness.analysis.scaling import Curve
 from harness.collectives.record import CollectivesRecord
 
+_LEAST = 0.01  # of a step that a draw may be
 _COUNT = 1000  # draws behind the parameters' intervals
 
 
@@ -62,7 +63,9 @@ class Mechanism:
         """
         fitted = fit(self.inputs, count)
         whole: NDArray[np.float64] = np.sum(list(fitted.parts(place).values()), axis=0)
-        return whole[1:]
+        # Student's t of two blocks has tails below zero, where no time is.
+        floor: NDArray[np.float64] = np.maximum(whole[1:], _LEAST * whole[0])
+        return floor
 
 
 def fit_mechanism(

@@ -60,7 +60,8 @@ class _Scene:
 
 
 def what_if(results: Results, changes: Sequence[str]) -> tuple[Replay, ...]:
-    """Replay every measured point with each of ``changes`` alone, and with all of them together.
+    """Replay every measured point with each of ``changes`` alone, and with all together that
+    are not refused.
 
     Points of one device alone are left out where only synchronisation changes. A change that a
     point's records cannot support is refused there, with a sentence. Raises ConfigError on a change
@@ -85,11 +86,12 @@ def _curve(results: Results, curve: Curve, asked: Sequence[Change]) -> list[Repl
     found: list[Replay] = []
     for point in curve.points:
         wanted = [one for one in asked if point.world_size > 1 or one.name not in _OF_SYNC]
-        sets = [(one,) for one in wanted] + ([tuple(wanted)] if len(wanted) > 1 else [])
-        if not sets:
+        if not wanted:
             continue
         scene = _scene(curve, point, facts, links, results.curves)
-        found += [_replay(scene, each) for each in sets]
+        alone = [_replay(scene, (one,)) for one in wanted]
+        able = [one for one, made in zip(wanted, alone, strict=True) if made.refused is None]
+        found += [*alone, *([_replay(scene, able)] if len(able) > 1 else [])]
     return found
 
 
@@ -97,7 +99,7 @@ def _scene(
     curve: Curve,
     point: Point,
     facts: Facts,
-    links: AllReduceModel | None,
+    links: AllReduceModel,
     curves: Sequence[Curve],
 ) -> _Scene:
     isolated_s = _isolated_s(point, facts)
@@ -144,7 +146,8 @@ def _latency_share(links: AllReduceModel, place: Place) -> float | None:
 
 def _replay(scene: _Scene, changes: Sequence[Change]) -> Replay:
     point, curve = scene.point, scene.curve
-    label = changes[0].text if len(changes) == 1 else TOGETHER
+    texts = [change.text for change in changes]
+    label = texts[0] if len(texts) == 1 else f"{TOGETHER}: {', '.join(texts)}"
     before = _rates(scene, [(one, one.step_s) for one in point.launches])
     refused: str | None = None
     after: list[State] = []

@@ -1,13 +1,13 @@
-"""Replays as text: a table a curve, what changed in each step, what was assumed, what was refused."""
+"""Replays as text: a table a curve, what changed in each step, what was assumed or refused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.analysis.models.whatif_types import Rates, Replay
+from harness.analysis.models.whatif_types import TOGETHER, Rates, Replay
 from harness.analysis.texts import NONE, grid_text, rate_text, ratio_text, seconds_text, time_text
 
-_HEAD = ("N", "placement", "with", "step", "faster by", "samples/s", "S", "E")
+_HEAD = ("N", "placement", "with", "step", "times faster", "samples/s", "S", "E")
 _TITLE = (
     "A replay, no measurement: each measured step with one thing changed and its parts summed "
     "again.\nIntervals are those of the launches; what is assumed is in none of them."
@@ -16,20 +16,18 @@ _TITLE = (
 
 def render_what_if(replays: Sequence[Replay]) -> str:
     """Return replays as a researcher reads them."""
-    labels = dict.fromkeys(one.curve for one in replays)
+    done = [one for one in replays if one.refused is None]
     parts = [_TITLE]
-    parts += ["\n".join(_curve([one for one in replays if one.curve == label])) for label in labels]
-    return "\n\n".join(parts)
+    for label in dict.fromkeys(one.curve for one in done):
+        parts.append("\n".join(_curve([one for one in done if one.curve == label])))
+    tail = [*_grouped(done), *_refusals(replays)]
+    return "\n\n".join([*parts, "\n".join(tail)])
 
 
 def _curve(replays: Sequence[Replay]) -> Iterator[str]:
     yield f"{replays[0].curve} ({replays[0].scaling} scaling)"
-    done = [one for one in replays if one.refused is None]
-    if done:
-        yield from grid_text([_HEAD, *_rows(done)])
-        yield from _changes(done)
-        yield from _grouped("assumed", done)
-    yield from _refusals([one for one in replays if one.refused is not None])
+    yield from grid_text([_HEAD, *_rows(replays)])
+    yield from _changes(replays)
 
 
 def _rows(replays: Sequence[Replay]) -> Iterator[tuple[str, ...]]:
@@ -63,19 +61,23 @@ def _changes(replays: Sequence[Replay]) -> Iterator[str]:
         yield f"  N={one.world_size}, {one.change}: {', '.join(changes) or 'nothing changes'}"
 
 
-def _grouped(word: str, replays: Sequence[Replay]) -> Iterator[str]:
+def _grouped(replays: Sequence[Replay]) -> Iterator[str]:
     """Yield each assumption once, with the changes that rest on it."""
     found: dict[str, list[str]] = {}
     for one in replays:
         for line in one.assumptions:
-            found.setdefault(line, []).append(one.change)
+            # What all of them together assume is what each of them does.
+            if not one.change.startswith(TOGETHER):
+                found.setdefault(line, []).append(one.change)
     for line, changes in found.items():
-        yield f"  {word} ({', '.join(dict.fromkeys(changes))}): {line}"
+        yield f"assumed, {', '.join(dict.fromkeys(changes))}: {line}"
 
 
 def _refusals(replays: Sequence[Replay]) -> Iterator[str]:
     found: dict[tuple[str, str], list[str]] = {}
     for one in replays:
-        found.setdefault((one.change, one.refused or ""), []).append(f"N={one.world_size}")
+        if one.refused is not None:
+            where = f"{one.curve}, N={one.world_size}"
+            found.setdefault((one.change, one.refused), []).append(where)
     for (change, reason), places in found.items():
-        yield f"  refused: {change} at {', '.join(places)}: {reason}"
+        yield f"refused, {change}: {reason} ({'; '.join(places)})"

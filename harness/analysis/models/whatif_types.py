@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from harness.stats import Interval
 
-#: In place of a change: all that were asked for.
-TOGETHER = "all together"
+#: In place of a change: all that were asked for, or those of them that were not refused.
+TOGETHER = "together"
 
 
 @dataclass(frozen=True)

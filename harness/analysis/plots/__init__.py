@@ -51,7 +51,10 @@ PLOTS: dict[str, Entry] = {
         "it needs the instrument 'phases', and an engine that can mark all of them",
         _MARKED,
     ),
-    "epoch_time": Entry(f"{_HERE}.epoch:epoch_time", "it needs windows"),
+    "epoch_time": Entry(
+        f"{_HERE}.epoch:epoch_time",
+        "it needs several batch sizes; for many curves of one see epoch_time_devices",
+    ),
     "epoch_time_devices": Entry(f"{_HERE}.over_devices:epoch_time_devices", "it needs windows"),
     "batches": Entry(f"{_HERE}.batches:batches", "it needs windows"),
     "allreduce": Entry(

@@ -33,12 +33,15 @@ Name = tuple[str, int]  # the kind of a curve, and a device count
 _PANEL_IN = 1.3
 
 
-def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot:
+def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot | None:
     """Draw one line a kind of curve and device count over the declared batch size.
 
-    Many lines get an axes a kind.
+    Many lines get an axes a kind; None where they are many and of one batch, and so no lines.
     """
     lines = _lines(facet)
+    batches = sorted({curve.batch for line in lines.values() for curve, _ in line})
+    if len(lines) > MOST_LINES and len(batches) == 1:
+        return None
     look = _looks(facet, lines)
     panels, left_out = _panels(lines)
     many = len(panels) > 1
@@ -56,11 +59,10 @@ def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot:
         _count_handles(panels, look) if many else _handles(lines, look),
         panels_in=[_PANEL_IN] * len(panels) if many else (),
     )
-    batches = sorted({curve.batch for line in lines.values() for curve, _ in line})
     for ax, names in zip(axes, panels, strict=True):
         panel = Panel(ax)
-        for key in names:
-            _draw(panel, lines[key], look[key])
+        for key, one in dodged({name: look[name] for name in names}).items():
+            _draw(panel, lines[key], one)
         panel.fit(log=True)
         unit_axis(ax, "s")
         ax.set_ylabel("epoch time")

@@ -45,8 +45,8 @@ PHASES = (
 #: What every step has; of the others a rank that trains alone has none.
 _ALWAYS = ("data_s", "forward_s", "backward_s", "update_s")
 _BAR, _BAR_IN, _AXES_IN = 0.72, 0.135, 0.42  # part of its line; height of a line, and of the rest
-_MOST_BARS = 56
-_NAME_CHARS = 30
+_MOST_LINES = 56
+_NAME_CHARS = 32
 _HATCH = "//////"
 
 
@@ -99,14 +99,16 @@ def bar_panels(
 ) -> tuple[list[tuple[str, list[tuple[Curve, Point]]]], str]:
     """Return the points of each batch, by its text, and what is said of those that are left out.
 
-    More than ``_MOST_BARS`` would be no figure: then each curve keeps fewer device counts.
+    More lines of names than ``_MOST_LINES`` would be no figure: curves then keep fewer counts.
     """
     every = [[(c, p) for p in c.points if is_measured(p)] for c in curves]
+    every = [points for points in every if points]
     total = sum(map(len, every))
     kept = every
-    if total > _MOST_BARS:
-        kept = [thinned(points, max(2, _MOST_BARS // len(every))) for points in every if points]
-        kept = thinned(kept, _MOST_BARS // 2)
+    most = _MOST_LINES // max(_lines(*pair) for points in every for pair in points)
+    if total > most:
+        kept = [thinned(points, max(2, most // len(every))) for points in every]
+        kept = thinned(kept, most // 2)
     drawn = sum(map(len, kept))
     panels: dict[str, list[tuple[Curve, Point]]] = {}
     for curve, point in (pair for points in kept for pair in points):
@@ -117,13 +119,20 @@ def bar_panels(
 
 def bars_in(panels: Sequence[tuple[str, Sequence[tuple[Curve, Point]]]]) -> list[float]:
     """Return the heights of panels in inches; a name of several lines makes all bars higher."""
-    lines = max(bar_text(*pair).count("\n") + 1 for _, points in panels for pair in points)
+    lines = max(_lines(*pair) for _, points in panels for pair in points)
     return [_AXES_IN + _BAR_IN * lines * len(points) for _, points in panels]
 
 
 def bar_text(curve: Curve, point: Point) -> str:
     """Name a bar; long names of kinds are broken, or they would leave the bars no room."""
-    return "\n".join(textwrap.wrap(f"{kind(curve)}  {where(curve, point)}", _NAME_CHARS))
+    name, place = kind(curve), where(curve, point)
+    if len(name) + len(place) + 2 <= _NAME_CHARS:
+        return f"{name}  {place}"
+    return "\n".join([*textwrap.wrap(name, _NAME_CHARS), place])
+
+
+def _lines(curve: Curve, point: Point) -> int:
+    return bar_text(curve, point).count("\n") + 1
 
 
 def _draw(ax: Axes, bars: Sequence[Bar]) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 Row = dict[str, Any]
+_LABEL_SHARE = 0.13  # of an axis that the label of a boundary takes
 _BESIDE, _BESIDE_DODGED = 2**0.07, 2**0.045
 Name = TypeVar("Name", bound=Hashable)
 _DODGE, _DODGED = 0.05, 0.16  # octaves between two neighbours at most, and between the outer ones
@@ -149,23 +150,29 @@ def kind_colours(curves: Sequence[Curve]) -> dict[str, str]:
 def node_boundaries(ax: Axes, curves: Iterable[Curve], labelled: bool = True) -> None:
     """Mark where the next device count needs one node more than the last.
 
-    Where one count was placed on several numbers of nodes there is no one boundary to mark.
+    Where one count was placed on several numbers of nodes there is no one boundary to mark. The
+    labels stand above the axes, where no data is; those that would touch are left out.
     """
     nodes: dict[int, set[int]] = {}
     for curve in curves:
         for point in curve.points:
             nodes.setdefault(point.world_size, set()).add(point.nodes)
     counts = sorted(nodes)
+    octaves = math.log2(counts[-1] / counts[0]) + 0.7
+    free = 0.0
     for before, after in pairwise(counts):
         if max(nodes[before]) < min(nodes[after]):
             x = math.sqrt(before * after)
             ax.axvline(x, color=FAINT, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
-            if labelled:
+            if labelled and x >= free:
+                free = x * 2 ** (_LABEL_SHARE * octaves)
                 ax.annotate(
                     f"{min(nodes[after])} nodes →", (x, 1.0), xycoords=("data", "axes fraction"),
-                    xytext=(2, -1), textcoords="offset points", fontsize=5, color=FAINT,
-                    ha="left", va="top",
+                    xytext=(0, 1), textcoords="offset points", fontsize=5, color=FAINT,
+                    ha="left", va="bottom",
                 )  # fmt: skip
+    if labelled and free and ax.get_title(loc="left"):
+        ax.set_title(ax.get_title(loc="left"), loc="left", pad=8)  # above the labels
 
 
 def handle(label: str, **line: Any) -> Line2D:

@@ -47,8 +47,8 @@ def phase_shares(facet: Facet, notes: Sequence[str]) -> Plot | None:
         "Share of a step in each phase",
         [
             f"{facet.title}, {facet.batch_text}, {facet.engine_text}",
-            "a phase / the phases' sum, in instrumented steps after the window; means over ranks "
-            "and launches; at the right: exposed sync = transfer + wait, with its interval",
+            "a phase / the phases' sum, in instrumented steps after the window, means over ranks "
+            "and launches; exposed sync: transfer + wait",
             facet.interval_text,
             _without(facet),
             left_out,
@@ -60,7 +60,10 @@ def phase_shares(facet: Facet, notes: Sequence[str]) -> Plot | None:
     for ax, (text, points) in zip(axes, panels, strict=True):
         _draw(ax, points)
         ax.set_title(text, loc="left", pad=2)
-    axes[0].set_title("exposed sync", loc="right", pad=2, fontsize=5.5)
+    axes[0].annotate(
+        "exposed sync", (1.0, 1.0), xycoords="axes fraction", xytext=(2, 2),
+        textcoords="offset points", fontsize=5.2, color=INK, va="bottom",
+    )  # fmt: skip
     axes[-1].set_xlabel("% of a step")
     return Plot(figure, (*_points(measured, facet), *_launches(measured, facet)))
 
@@ -114,12 +117,12 @@ def _sync_text(point: Point) -> str:
     share = share_of(point, "exposed_sync_s", _level(point))
     if share is None:
         return "–"
-    text = f"{_PERCENT * share.estimate:.3g} %"
+    text = f"{_PERCENT * share.estimate:.1f} %"
     if share.low is None or share.high is None:
         return text
     # Student's interval knows no bounds, but a share has them.
     low, high = max(0.0, share.low), min(1.0, share.high)
-    return f"{text} [{_PERCENT * low:.3g}, {_PERCENT * high:.3g}]"
+    return f"{text} [{_PERCENT * low:.1f}, {_PERCENT * high:.1f}]"
 
 
 def _without(facet: Facet) -> str:

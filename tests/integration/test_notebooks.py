@@ -32,7 +32,9 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _run(path: Path, folder: Path) -> nbformat.NotebookNode:
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     resources = {"metadata": {"path": os.fspath(folder)}}
-    client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, resources=resources)
+    client = NotebookClient(
+        notebook, timeout=CELL_TIMEOUT_S, startup_timeout=CELL_TIMEOUT_S, resources=resources
+    )
     return client.execute()
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from harness.collectives.record import CollectivesRecord
 
 
+_DIGITS = 9  # of a device count
+
+
 def command_predict(
     path: str,
     devices: str | None,
@@ -80,7 +83,7 @@ def parse_devices(text: str | None) -> tuple[int, ...]:
         return ()
     words = [word.strip() for word in text.split(",")]
     for word in words:
-        if not (word.isascii() and word.isdigit() and int(word) > 0):
+        if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS and int(word) > 0):
             raise ConfigError(
                 f"--devices: '{word}' is no device count; give e.g. --devices 64,256,1024"
             )

@@ -137,6 +137,8 @@ class LawModel:
         return float(self.batch * n if self.weak else self.batch)
 
     def _check(self, place: Place) -> None:
+        if place.world_size == 1 and self.name.endswith(FROM_2):
+            raise AnalysisError(f"{self.name} is of steps with an all-reduce, and N = 1 has none")
         if place.nodes > 1 and self.nodes < 2:
             raise AnalysisError(
                 f"{self.law.name} knows nothing of networks, and all its points are on one node: "

@@ -31,9 +31,8 @@ def command_advise(
 
     goal = parse_goal(min_efficiency, deadline, target)  # before records are read
     folders = [sweep_folder(path, results) for path in paths]
-    found = advise(
-        [load_results(folder, base=base, mixed=mixed) for folder in folders], goal, mixed=mixed
-    )
+    loaded = [load_results(folder, base=base, mixed=mixed) for folder in folders]
+    found = advise(loaded, goal, mixed=mixed, look_ahead=True)
     print(json_text(found) if as_json else render_advice(found))
     if out is not None:
         for path in _drawn(found, out):

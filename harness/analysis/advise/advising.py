@@ -24,6 +24,7 @@ from harness.analysis.advise.keys import job_names, job_of, numerics_of, numeric
 from harness.analysis.advise.measured import Speed, speeds
 from harness.analysis.advise.trained import Training, noise_scale, trainings_of
 from harness.analysis.advise.types import Advice, Answer, Goal, Target
+from harness.analysis.advise.worth import worth_measuring
 from harness.analysis.results import Results, nothing_measured
 from harness.analysis.unlike import refuse_unlike, what_differs
 from harness.errors import AnalysisError, did_you_mean
@@ -55,8 +56,12 @@ class Job:
         )
 
 
-def advise(results: Sequence[Results], goal: Goal, *, mixed: bool = False) -> Advice:
+def advise(
+    results: Sequence[Results], goal: Goal, *, mixed: bool = False, look_ahead: bool = False
+) -> Advice:
     """Return what to ask for, from the records of one or several sweeps.
+
+    ``look_ahead`` fits scaling models (seconds a curve) to say what is worth measuring next.
 
     Raises AnalysisError where nothing was measured, where a job's launches ran on unlike hardware
     or software and ``mixed`` is False, and where no training knows the goal's metric. What single
@@ -80,6 +85,8 @@ def advise(results: Sequence[Results], goal: Goal, *, mixed: bool = False) -> Ad
     answers: list[Answer] = []
     for job in _jobs(sweeps, found, trained):
         answers += _answers(job, goal)
+    if look_ahead:
+        answers = [replace(one, next=worth_measuring(one, goal, sweeps)) for one in answers]
     return Advice(goal=goal, answers=tuple(answers), notes=tuple(notes))
 
 

@@ -198,21 +198,43 @@ def _bounds(
     ):
         if free == goal:
             continue
-        allowed = [one for one in judged if is_feasible(one, free)]
-        best = min(allowed, key=lambda one: value(one, objective))
-        if best.misses and value(best, objective) < value(chosen, objective):
-            found.append(f"{flag} bound: without it {brief(best)}; {_from(best, flag)}")
-        else:
+        better = [
+            one
+            for one in judged
+            if one.misses
+            and is_feasible(one, free)
+            and value(one, objective) < value(chosen, objective)
+        ]
+        if not better:
             found.append(f"{flag} did not bind")
+            continue
+        # The one that asks least, and the best there would be.
+        near = min(better, key=lambda one: _price(one, flag))
+        best = min(better, key=lambda one: value(one, objective))
+        rest = "" if near is best else f", and in the end {brief(best)}, {_from(best, flag)}"
+        found.append(f"{flag} bound: {brief(near)} would be better, {_from(near, flag)}{rest}")
     return found
+
+
+def _price(one: Candidate, flag: str) -> float:
+    """Return how far a limit would have to give way; an unknown efficiency is the dearest."""
+    if flag == "--deadline":
+        return upper(one.time_s)
+    return math.inf if one.efficiency is None else -lower(one.efficiency)
 
 
 def _from(one: Candidate, flag: str) -> str:
     if flag == "--deadline":
-        return f"it would do from {flag} {duration_flag(upper(one.time_s))} on"
+        return f"from {flag} {duration_flag(upper(one.time_s))} on"
     if one.efficiency is None:
-        return f"its efficiency is not known ({one.no_efficiency})"
-    return f"it would do down from {flag} {math.floor(100 * lower(one.efficiency)) / 100:g}"
+        return f"but its efficiency is not known: {one.no_efficiency}"
+    return f"from {flag} {_floor(lower(one.efficiency))} down"
+
+
+def _floor(efficiency: float) -> str:
+    """Return an efficiency that a candidate is sure to pass as a limit."""
+    digits = 100 if efficiency >= 0.1 else 10_000
+    return f"{math.floor(digits * efficiency) / digits:g}"
 
 
 def _runner_up(
@@ -232,7 +254,7 @@ def _runner_up(
     if not meets_deadline(second, goal):
         flags.append(f"--deadline {duration_flag(upper(second.time_s))}")
     if not is_efficient(second, goal) and second.efficiency is not None:
-        flags.append(f"--min-efficiency {math.floor(100 * lower(second.efficiency)) / 100:g}")
+        flags.append(f"--min-efficiency {_floor(lower(second.efficiency))}")
     if not flags or value(second, objective) >= value(chosen, objective):
         return second, f"it does not keep to the limits, and {_to_win(second, chosen, objective)}"
     return second, f"it would win with {' and '.join(flags)}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from harness.analysis.advise.types import Advice, Answer, Candidate
 from harness.analysis.plots.series import Plot, Row, columns, handle, support
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 _PAD, _REACH, _NARROW = 1.25, 2.5, 6.0
 _UNITS_S = ((5970.0, 3600.0, "h"), (99.5, 60.0, "min"), (0.0, 1.0, "s"))
 _PANEL_IN = 1.9
+#: About what a panel has room for, in points, and where a label may stand beside its point.
+_PANEL_PT = (190.0, 105.0)
+_SIDES = ((5.0, 4.5), (5.0, -5.0), (-5.0, -5.0), (-5.0, 4.5), (0.0, 7.0), (0.0, -7.0))
+_CLEAR = 6.0
 _FRONT: dict[str, Any] = {"color": INK, "linewidth": 0.8, "linestyle": "-"}
 _DEADLINE: dict[str, Any] = {"color": INK, "linewidth": 0.8, "linestyle": (0, (4, 3))}
 _RING: dict[str, Any] = {
@@ -35,9 +41,11 @@ def pareto(advice: Advice) -> Plot:
     answers = [one for one in advice.answers if one.candidates]
     if not answers:
         raise AnalysisError("no figure: no point has a known cost, as the advice says")
-    kinds = list(dict.fromkeys(_kind(c) for one in answers for c in one.candidates))
+    kinds = list(dict.fromkeys(_kind(one, c) for one in answers for c in one.candidates))
     looks = {kind: _look(i) for i, kind in enumerate(kinds)}
     device = answers[0].candidates[0].device
+    deadline_s = advice.goal.deadline_s
+    seen = deadline_s is not None and any(_is_near(one, deadline_s) for one in answers)
     figure, axes = new_figure(
         len(answers),
         "Time against device-hours",
@@ -45,17 +53,18 @@ def pareto(advice: Advice) -> Plot:
             f"a device is {'a CPU slot' if device == 'cpu' else 'a GPU'}; N beside each point; "
             "filled: measured, open: computed, faint: outside the limits",
             _intervals(answers),
+            "" if deadline_s is None or seen else f"deadline {deadline_s:g} s, beyond the axes",
         ],
         [
             *(handle(kind, **(looks[kind] | {"linestyle": "none"})) for kind in kinds),
             handle("front", **_FRONT),
             handle("advised", **(_RING | {"markersize": 6})),
-            *([handle("deadline", **_DEADLINE)] if advice.goal.deadline_s else []),
+            *([handle("deadline", **_DEADLINE)] if seen else []),
         ],
         panels_in=[_PANEL_IN] * len(answers),
     )
     for ax, one in zip(axes, answers, strict=True):
-        _panel(ax, one, looks, advice.goal.deadline_s)
+        _panel(ax, one, looks, deadline_s)
     axes[-1].set_xlabel("device-hours")
     rows = [row for one in answers for row in _rows(one)]
     return Plot(figure, tuple(rows))
@@ -80,7 +89,7 @@ def _panel(
     _, unit_s, unit = next(u for u in _UNITS_S if min(estimates) >= u[0])
     best = front(one.candidates)
     for c in one.candidates:
-        _point(ax, c, looks[_kind(c)], unit_s)
+        _point(ax, c, looks[_kind(one, c)], unit_s)
     if one.comparable:
         ax.step(
         [c.device_hours.estimate for c in best], [c.time_s.estimate / unit_s for c in best],
@@ -90,11 +99,9 @@ def _panel(
         at = one.recommended
         ax.plot([at.device_hours.estimate], [at.time_s.estimate / unit_s], zorder=6, **_RING)
     shown = estimates
-    if deadline_s is not None:
+    if deadline_s is not None and _is_near(one, deadline_s):
         ax.axhline(deadline_s / unit_s, zorder=1, **_DEADLINE)
-        # A deadline far off would leave the points no room.
-        far = max(estimates) * _REACH < deadline_s or deadline_s * _REACH < min(estimates)
-        shown = estimates if far else [*estimates, deadline_s]
+        shown = [*estimates, deadline_s]
     ends = [end for c in one.candidates for end in (c.time_s.low, c.time_s.high) if end]
     hours = [c.device_hours.estimate for c in one.candidates]
     hour_ends = [
@@ -103,8 +110,15 @@ def _panel(
     ax.set_ylim(*_limits([x / unit_s for x in shown], [x / unit_s for x in ends]))
     ax.set_xlim(*_limits(hours, hour_ends))
     _ticks(ax)
+    _labels(ax, one.candidates, unit_s)
     ax.set_ylabel(f"time in {unit}")
     ax.set_title(_wrapped(f"{one.title}: {one.cost_of}"), loc="left", pad=3)
+
+
+def _is_near(one: Answer, deadline_s: float) -> bool:
+    """Say whether a deadline can be drawn: one far off would leave the points no room."""
+    times = [c.time_s.estimate for c in one.candidates]
+    return min(times) / _REACH <= deadline_s <= max(times) * _REACH
 
 
 def _point(ax: Axes, c: Candidate, look: dict[str, Any], unit_s: float) -> None:
@@ -121,10 +135,6 @@ def _point(ax: Axes, c: Candidate, look: dict[str, Any], unit_s: float) -> None:
         [x], [y], linestyle="none", marker=look["marker"], color=look["color"],
         markerfacecolor=fill, markeredgewidth=0.7, alpha=alpha, zorder=4,
     )  # fmt: skip
-    ax.annotate(
-        f"{c.world_size}", (x, y), xytext=(3.2, 2.4), textcoords="offset points", fontsize=5,
-        color=FAINT if c.misses else INK, zorder=5, annotation_clip=True,
-    )  # fmt: skip
 
 
 def _limits(values: Sequence[float], ends: Sequence[float]) -> tuple[float, float]:
@@ -139,15 +149,41 @@ def _ticks(ax: Axes) -> None:
     for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
         narrow = limits[1] / limits[0] < _NARROW
         axis.set_major_locator(MaxNLocator(4) if narrow else LogLocator(subs=(1, 2, 5)))
-        plain = FuncFormatter(lambda value, _: f"{value:g}")
-        small = axis is ax.xaxis and limits[1] < 0.01
-        axis.set_major_formatter(EngFormatter(sep=" ") if small else plain)
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(NullLocator())
 
 
-def _kind(c: Candidate) -> str:
-    """Return a candidate's label without its devices."""
-    return c.label.partition(", ")[2]
+def _labels(ax: Axes, candidates: Sequence[Candidate], unit_s: float) -> None:
+    """Write N beside each point, at the side that is farthest from points and other labels."""
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+
+    def place(c: Candidate) -> tuple[float, float]:
+        x = math.log(c.device_hours.estimate / left) / math.log(right / left)
+        y = math.log(c.time_s.estimate / unit_s / bottom) / math.log(top / bottom)
+        return x * _PANEL_PT[0], y * _PANEL_PT[1]
+
+    taken = [place(c) for c in candidates]
+    for c in candidates:
+        x, y = place(c)
+        free = {
+            side: min(math.dist((x + side[0], y + side[1]), other) for other in taken)
+            for side in _SIDES
+        }
+        side = max(_SIDES, key=lambda one: free[one] if free[one] < _CLEAR else _CLEAR)
+        taken.append((x + side[0], y + side[1]))
+        ax.annotate(
+            f"{c.world_size}", (c.device_hours.estimate, c.time_s.estimate / unit_s),
+            xytext=side, textcoords="offset points", fontsize=5, ha="center", va="center",
+            color=FAINT if c.misses else INK, zorder=5, annotation_clip=True,
+        )  # fmt: skip
+
+
+def _kind(one: Answer, c: Candidate) -> str:
+    """Return a candidate's label without its devices, and without a batch that all have."""
+    kind = c.label.partition(", ")[2]
+    batch = f"{'batch' if c.scaling == 'weak' else 'global batch'} {c.batch}"
+    same = one.comparable and not one.chooses_batch
+    return kind.removesuffix(f", {batch}") if same else kind
 
 
 def _look(index: int) -> dict[str, Any]:
@@ -165,9 +201,7 @@ def _intervals(answers: Sequence[Answer]) -> str:
     return "; ".join(part for part in (level, single) if part)
 
 
-def _wrapped(text: str, width: int = 78) -> str:
-    import textwrap
-
+def _wrapped(text: str, width: int = 58) -> str:
     return "\n".join(textwrap.wrap(text, width))
 
 
@@ -184,7 +218,8 @@ def _rows(one: Answer) -> list[Row]:
             **columns("device_hours", "", c.device_hours),
             **columns("efficiency", "", c.efficiency),
             **support(c.time_s),
-            "front": one.comparable and c in best, "advised": c is one.recommended, "misses": "; ".join(c.misses),
+            "front": one.comparable and c in best, "advised": c is one.recommended,
+            "misses": "; ".join(c.misses),
         }
         for c in one.candidates
     ]  # fmt: skip

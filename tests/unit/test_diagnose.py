@@ -118,14 +118,14 @@ def test_without_raw_steps_the_wait_stays_and_its_rank_is_asked_for(tmp_path: Pa
 
 
 def test_beyond_the_isolated_all_reduce_it_is_negotiation(tmp_path: Path) -> None:
-    """Transfer 20 ms, isolated 2 ms, cycle 1 ms: 18 negotiation, 1 on the wire, 1 either."""
+    """Transfer 20 ms, isolated 3 ms, cycle 1 ms: 17 negotiation, 1 on the wire, 2 either."""
     ranks = [rank(sync=20.0)] * 2
-    found = diagnosed(tmp_path, [*base(), *blocks(horovod(), ranks, isolated=2.0)])
+    found = diagnosed(tmp_path, [*base(), *blocks(horovod(), ranks, isolated=3.0)])
     assert first(found).limiter == "negotiation"
-    assert first(found).time_s.estimate == ms(18)
-    least = 2.0 - 1 / MEAN  # the cycle is no slower in a slow block
+    assert first(found).time_s.estimate == ms(17)
+    least = 3.0 - 2 / MEAN  # a cycle is no slower in a slow block
     assert finding(found, "transfer").time_s.estimate == ms(least)
-    assert finding(found, "sync").time_s.estimate == ms(2 - least)
+    assert finding(found, "sync").time_s.estimate == ms(3 - least)
     assert first(found).knobs[0].key == "horovod.cycle_time_ms"
 
 
@@ -133,7 +133,7 @@ def test_as_long_as_isolated_it_is_the_wire(tmp_path: Path) -> None:
     ranks = [rank(sync=50.0)] * 2
     found = diagnosed(tmp_path, [*base(), *blocks(horovod(), ranks, isolated=50.0)])
     assert first(found).limiter == "transfer"
-    assert first(found).time_s.estimate == ms(50 - 1 / MEAN)
+    assert first(found).time_s.estimate == ms(50 - 2 / MEAN)
     assert "614 kB at 0.0122 GB/s bus bandwidth (isolated)" in first(found).evidence
     assert not [one for one in found.missing if "wire" in one.question]
 
@@ -156,6 +156,15 @@ def test_a_shorter_cycle_beside_it_tells(tmp_path: Path) -> None:
     assert first(found).limiter == "negotiation"
     assert first(found).time_s.estimate == ms(43)
     assert any(text.startswith("with a cycle of 1 ms: transfer") for text in first(found).evidence)
+
+
+def test_a_longer_cycle_beside_it_does_not_loosen_what_is_known(tmp_path: Path) -> None:
+    """Isolated 90 ms with a cycle of 50 ms would bound the wire to 40 ms, were it no scatter."""
+    fast = blocks(horovod(), [rank(sync=20.0)] * 2, isolated=4.0)
+    slow = blocks(horovod(**cycle(50.0)), [rank(sync=4.0)] * 2, isolated=190.0)
+    found = diagnosed(tmp_path, [*base(), *fast, *slow])
+    assert "cycle 1 ms" in found.label
+    assert finding(found, "transfer").time_s.estimate == ms(4 - 2 / MEAN)
 
 
 def test_a_timeline_tells(tmp_path: Path) -> None:

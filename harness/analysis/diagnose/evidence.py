@@ -30,7 +30,7 @@ def percent_text(share: float) -> str:
 
 
 def _data(subject: Subject) -> Iterator[str]:
-    yield f"data {_beside_base(subject, 'data_s')}; data: {subject.config['data']}"
+    yield f"data {_beside_base(subject, 'data_s')} (data: {subject.config['data']})"
     warm, cold = subject.point.feed_warm_s, subject.point.feed_cold_s
     if warm is not None:
         from_cold = f", {time_text(cold)} from a cold file cache" if cold is not None else ""
@@ -112,7 +112,7 @@ def _sync(subject: Subject) -> Iterator[str]:
     yield from _reducing(subject)
     if subject.horovod:
         cycle = subject.config["horovod.cycle_time_ms"]
-        yield f"of the isolated one up to a cycle ({cycle} ms) may be Horovod's loop"
+        yield f"of the isolated one up to two cycles of {cycle} ms may be Horovod's loop"
 
 
 def _stragglers(subject: Subject) -> Iterator[str]:

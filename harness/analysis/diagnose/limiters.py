@@ -3,7 +3,7 @@
 **Lost time.** lost = step − ideal step, in seconds a step, block by block. With a base the ideal is
 the base's step (weak scaling) or the base's step × base devices / N (strong), so lost = step ·
 (1 − E). Without a base it is the point's own *arithmetic*: forward + backward, less the part that
-does not grow with the batch and less interference, as far as these were measured and are above zero.
+does not grow with the batch and less interference, where these were measured and are above zero.
 
 **Parts.** A step is data + forward + backward + transfer + wait + update + what lies between the
 marks (``docs/metrics.md``), each a mean over ranks. What a part takes beyond the same part of the
@@ -20,8 +20,9 @@ of its own. The base's wait and transfer are zero where it is one rank.
    on the wire is bounded from above by (a) all-reduce + copies in Horovod's timeline, where it was
    written, else (b) the isolated all-reduce of the same bytes, the shortest of those measured that
    differ in the cycle time alone; what transfer takes beyond is coordination, *negotiation*:
-   requests, cycles, pieces that were not fused. From below it is bounded by isolated all-reduce −
-   one cycle, since a call may wait that long for Horovod's loop: that much is *transfer*, the wire.
+   requests, cycles, pieces that were not fused, its thread waiting for a core. From below it is
+   bounded by isolated all-reduce − two cycles, the shortest cycle's: a call waits for the next round of Horovod's loop, and where a
+   rank just missed that one, for one more. That much is *transfer*, the wire.
    Between the two bounds the records cannot tell: *sync*. With a timeline the bounds are one. DDP
    has no controller, so its transfer is all wire. Where exposed sync could not be marked, *sync* is
    the ablation's difference, undivided.

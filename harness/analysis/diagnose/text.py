@@ -12,6 +12,8 @@ from harness.stats import Interval
 
 #: A limiter below both is named in one line with the others.
 _SMALL_OF_LOST, _SMALL_OF_STEP = 0.05, 0.02
+#: Of a step: less than this is the rounding of differences.
+_NOTHING = 1e-6
 #: Named in the first sentences.
 _NAMED = 2
 
@@ -100,7 +102,7 @@ def _point(one: Diagnosis) -> Iterator[str]:
     small = [each for each in one.limits if not _is_told(each)]
     if small:
         yield f"   small: {_listed(small)}"
-    denied = [each for each in one.findings if each.verdict == "not shown" and each.time_s.estimate]
+    denied = [e for e in one.findings if e.verdict == "not shown" and not _is_nothing(e, one)]
     if denied:
         yield f"   not shown: {_listed(denied)}"
     for text in one.cautions:
@@ -142,6 +144,12 @@ def _table(findings: Sequence[Finding]) -> list[str]:
 def _is_told(one: Finding) -> bool:
     of_lost = one.share_of_lost or 0.0
     return of_lost >= _SMALL_OF_LOST or one.share_of_step >= _SMALL_OF_STEP
+
+
+def _is_nothing(one: Finding, of: Diagnosis) -> bool:
+    """Say whether a time and its ends are what rounding leaves of zero."""
+    ends = (one.time_s.estimate, one.time_s.low or 0.0, one.time_s.high or 0.0)
+    return max(map(abs, ends)) < _NOTHING * of.step_s.estimate
 
 
 def _listed(findings: Sequence[Finding]) -> str:

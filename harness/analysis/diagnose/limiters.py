@@ -21,11 +21,11 @@ of its own. The base's wait and transfer are zero where it is one rank.
    written, else (b) the isolated all-reduce of the same bytes, the shortest of those measured that
    differ in the cycle time alone; what transfer takes beyond is coordination, *negotiation*:
    requests, cycles, pieces that were not fused, its thread waiting for a core. From below it is
-   bounded by isolated all-reduce − two cycles, the shortest cycle's: a call waits for the next round of Horovod's loop, and where a
-   rank just missed that one, for one more. That much is *transfer*, the wire.
-   Between the two bounds the records cannot tell: *sync*. With a timeline the bounds are one. DDP
-   has no controller, so its transfer is all wire. Where exposed sync could not be marked, *sync* is
-   the ablation's difference, undivided.
+   bounded by isolated all-reduce − two cycles, where the cycle is shortest: a call waits for the
+   next round of Horovod's loop, and where a rank just missed that one, for one more. That much is
+   *transfer*, the wire. Between the two bounds the records cannot tell: *sync*. With a timeline the
+   bounds are one. DDP has no controller, so its transfer is all wire. Where exposed sync could not
+   be marked, *sync* is the ablation's difference, undivided.
 3. *data* and *update*: their phases beyond the ideal's. Without a base all of them.
 4. *launch-bound*: the part of forward + backward that does not grow with the batch, by a line
    through this point and the one with the nearest other batch, same in all else: c(B) − B · slope

@@ -38,7 +38,7 @@ def _rows(replays: Sequence[Replay]) -> Iterator[tuple[str, ...]]:
             seen.add(one.placement)
             yield (*place, "as measured", *_cells(one.measured, NONE))
         assert one.replayed is not None
-        yield (*place, one.change, *_cells(one.replayed, ratio_text(one.gain)))
+        yield (*place, _short(one.change), *_cells(one.replayed, ratio_text(one.gain)))
 
 
 def _cells(rates: Rates, gain: str) -> tuple[str, ...]:
@@ -51,8 +51,20 @@ def _cells(rates: Rates, gain: str) -> tuple[str, ...]:
     )
 
 
+def _short(change: str) -> str:
+    return TOGETHER if change.startswith(TOGETHER) else change
+
+
 def _changes(replays: Sequence[Replay]) -> Iterator[str]:
+    """Yield each measured step by its parts, and what each change makes of which."""
+    seen: set[str] = set()
     for one in replays:
+        if one.placement not in seen:
+            seen.add(one.placement)
+            parts = (f"{part.name} {seconds_text(part.before_s)}" for part in one.parts)
+            yield f"  N={one.world_size} as measured: {', '.join(parts)}"
+        if _short(one.change) == TOGETHER:
+            continue  # each of them is said alone
         changes = [
             f"{part.name} {seconds_text(part.before_s)} → {seconds_text(part.after_s)}"
             for part in one.parts
@@ -80,4 +92,5 @@ def _refusals(replays: Sequence[Replay]) -> Iterator[str]:
             where = f"{one.curve}, N={one.world_size}"
             found.setdefault((one.change, one.refused), []).append(where)
     for (change, reason), places in found.items():
-        yield f"refused, {change}: {reason} ({'; '.join(places)})"
+        every = sum(one.change == change for one in replays) == len(places)
+        yield f"refused, {change}: {reason} ({'everywhere' if every else '; '.join(places)})"

@@ -74,9 +74,9 @@ def _answers(results: Results) -> Iterator[Section]:
     from harness.analysis.report.diagnosed import limiter_blocks
     from harness.analysis.report.said import or_sentence
 
-    yield Section("advice", "Advice", or_sentence(results, advice_blocks))
     if results.curves:
         yield Section("limiter", "Main limiter", or_sentence(results, limiter_blocks))
+    yield Section("advice", "Advice", or_sentence(results, advice_blocks))
 
 
 def _evidence(results: Results) -> Iterator[Section]:

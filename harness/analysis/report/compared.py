@@ -19,7 +19,7 @@ from harness.analysis.report.document import (
     number_cell,
     text_cell,
 )
-from harness.analysis.report.said import first_line, sentence
+from harness.analysis.report.said import first_line, plain_text, sentence
 from harness.analysis.results import Results
 from harness.analysis.texts import NONE, rate_text, ratio_text
 from harness.errors import AnalysisError
@@ -75,9 +75,7 @@ def _pair(results: Results, a: str, b: str) -> Iterator[Block]:
         more = counted(len(found.pairs) - POINTS, "more point")
         yield Paragraph(f"{more}: hvdscale compare prints all of them.")
     if found.notes:
-        yield Bullets(
-            tuple(note.replace(str(results.folder), results.name) for note in found.notes)
-        )
+        yield Bullets(tuple(plain_text(note, results) for note in found.notes))
 
 
 def _table(found: Comparison) -> Table:

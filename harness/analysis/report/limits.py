@@ -12,6 +12,8 @@ from harness.analysis.results import Results
 from harness.analysis.scaling import Curve, Point
 
 CURVES = 16  # of one facet; more in one figure cannot be told apart
+FEW = 6  # are shown however many launches they have
+LAUNCHES = 1500  # of one facet, each a mark in every figure: drawing them is what takes the time
 FACETS = 6
 POINTS = 60  # of one curve
 TRAININGS = 60
@@ -60,11 +62,14 @@ def _extremes(results: Results) -> set[int]:
 
 
 def _spread(curves: Sequence[Curve], always: set[int]) -> list[Curve]:
-    """Return at most ``CURVES``, in their order, spread evenly over them."""
-    if len(curves) <= CURVES:
+    """Return a few, in their order, spread evenly over them: ``CURVES`` or ``LAUNCHES``."""
+    launches = sum(len(point.launches) for curve in curves for point in curve.points)
+    each = launches / len(curves)
+    most = max(FEW, min(CURVES, int(LAUNCHES / each)))
+    if len(curves) <= most:
         return list(curves)
     wanted = [i for i, curve in enumerate(curves) if id(curve) in always]
-    room = CURVES - len(wanted)
+    room = most - len(wanted)
     even = [round(k * (len(curves) - 1) / (room - 1)) for k in range(room)]
     return [curves[i] for i in sorted({*wanted, *even})]
 

@@ -23,8 +23,13 @@ def sentence(error: AnalysisError, results: Results) -> str:
     A path says nothing to a colleague, and the same records should give the same page wherever they
     lie.
     """
-    text = str(error).replace(str(results.folder), results.name)
+    text = plain_text(str(error), results)
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+
+
+def plain_text(text: str, results: Results) -> str:
+    """Return ``text`` with the sweep's name in the place of its folder's path."""
+    return text.replace(str(results.folder), results.name)
 
 
 def first_line(text: str) -> str:

@@ -78,7 +78,12 @@ def _facet(facet: Facet, places: bool) -> Iterator[Block]:
     remarks = tuple(_remarks(facet))
     if remarks:
         yield Bullets(remarks)
-    flags = [f"{curve.label}: {text}" for curve in facet.curves for text in curve_flags(curve)]
+    flags = [
+        f"{curve.label}: {text}"
+        for curve in facet.curves
+        for text in curve_flags(curve)
+        if not (curve.unlike and curve.unlike in text)  # said above
+    ]
     if flags:
         count = counted(len(flags), "remark")
         yield Details(

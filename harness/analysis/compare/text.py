@@ -239,9 +239,10 @@ def _p_text(p: float | None) -> str:
 
 
 def _percent(change: float) -> str:
+    """Return a relative change with two digits, or all before the point."""
     if change >= BOUNDLESS - 1:
         return WIDE
-    return f"{digits_text(100 * change, 2)} %" if change < 1 else f"{100 * change:,.0f} %"
+    return f"{100 * change:,.0f} %" if change >= 0.0995 else f"{digits_text(100 * change, 2)} %"
 
 
 def _signed_percent(change: float) -> str:

@@ -23,14 +23,14 @@ from harness.errors import AnalysisError
 
 Array = NDArray[np.float64]
 _STEPS, _HALVINGS = 60, 6
-_STILL = 1e-14  # relative change of the sum of squares, and the least that matters
+_STILL, _EXACT = 1e-10, 1e-18  # relative fall of the sum of squares; a sum that is none
 _NOTHING = 1e-12
 
 
-def nonnegative_log_fit(basis: Array, logs: Array) -> Array:
+def nonnegative_log_fit(basis: Array, logs: Array, near: Array | None = None) -> Array:
     """Return β, shape (d, p), of ``d`` samples of logarithms, (d, k), in a basis (k, p).
 
-    The basis is non-negative, of full column rank, and no row of it is zero. Raises AnalysisError
+    ``near``, (p,), is where to begin: a β of samples like these. The basis is non-negative, of full column rank, and no row of it is zero. Raises AnalysisError
     where it is not of full rank: fewer different device counts than coefficients.
     """
     if basis.shape[0] < basis.shape[1] or np.linalg.matrix_rank(basis) < basis.shape[1]:
@@ -41,7 +41,8 @@ def nonnegative_log_fit(basis: Array, logs: Array) -> Array:
     # One device's pace in one's own unit: no sample's fit depends on how fast it is.
     level = logs.mean(axis=1, keepdims=True)
     target = logs - level
-    start = 1 / (basis.mean(axis=0) * basis.shape[1])
+    start = 1 / basis.mean(axis=0) if near is None else near
+    start = start / np.exp(np.log(basis @ start).mean())
     beta = np.repeat(start[None, :], len(logs), axis=0)
     cost = _cost(basis, beta, target)
     moving = np.arange(len(logs))
@@ -49,7 +50,7 @@ def nonnegative_log_fit(basis: Array, logs: Array) -> Array:
         if not moving.size:
             break
         beta[moving], fallen = _step(basis, beta[moving], target[moving], cost[moving])
-        still = cost[moving] - fallen <= _STILL * (1e-14 + fallen)
+        still = cost[moving] - fallen <= _STILL * fallen + _EXACT
         cost[moving] = fallen
         moving = moving[~still]
     # What is a rounding error of the whole at every count is a part that is not there.

@@ -165,7 +165,7 @@ def _coefficients(model: LawModel, count: int) -> Array:
         return np.repeat(model.beta[None, :], count, axis=0)
     sign = 1.0 if model.law.of_rate else -1.0
     basis = model.law.basis(model.sample.counts)
-    return nonnegative_log_fit(basis, sign * model.sample.draws(count))
+    return nonnegative_log_fit(basis, sign * model.sample.draws(count), near=model.beta)
 
 
 def fit_law(law: Law, curve: Curve, *, from_2: bool = False) -> LawModel:

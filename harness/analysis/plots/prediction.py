@@ -81,7 +81,7 @@ def _notes(one: CurvePrediction) -> list[str]:
     return [
         f"{one.title}; {one.label}",
         f"{100 * level:.0f} % intervals; dashed: beyond what was measured; band: that of "
-        f"{one.models[0].name}; crosses: models fitted without N = {one.held_out}, with their error",
+        f"{one.models[0].name}; crosses: fitted without N = {one.held_out}, with their error",
         *one.notes,
     ]
 

@@ -97,8 +97,10 @@ class Page:
     def press(self, key: str, code: int, text: str = "") -> None:
         """Press a key where the focus is."""
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key,
-                      windowsVirtualKeyCode=code, text=text if kind == "keyDown" else "")  # fmt: skip
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key,
+                windowsVirtualKeyCode=code, text=text if kind == "keyDown" else "",
+            )  # fmt: skip
 
     def screenshot(self, path: Path) -> None:
         """Write a picture of the whole page."""

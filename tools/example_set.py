@@ -15,6 +15,7 @@ import argparse
 import getpass
 import io
 import json
+import math
 import re
 import shutil
 import sys
@@ -117,8 +118,9 @@ def _sweep(source: Path, out: Path) -> list[str]:
         if shorten.text(text, str(path)) != text:
             raise StoreError(f"{path}: has an absolute path, which a config for others cannot have")
         write_atomic(out / path.name, text.encode())
-    _remove((out / "runs").glob("*"))
     (out / "runs").mkdir(exist_ok=True)
+    for path in (out / "runs").iterdir():
+        path.unlink()
     for name, record in published.items():
         write_atomic(out / "runs" / name, record.text())
     _copy_raw(store, records.values(), out / "runs")
@@ -159,7 +161,7 @@ def _collectives(source: Path, out: Path) -> list[str]:
     command = " ".join(["hvdscale allreduce", *_after("allreduce", short.argv)])
     return [
         *_measured([short], f"`{command}`, {short.world_size} ranks by `{short.launcher}`"),
-        *_block(table),
+        *("```text", table, "```", ""),
         f"`{RECORD}` holds these rows, `{TIMES}` the raw times. {_shortened('the record')}",
     ]
 
@@ -170,23 +172,33 @@ def _sweep_text(out: Path, records: Sequence[RunRecord]) -> list[str]:
         write_atomic(out / CSV, _csv(copy))
         table = render_table(copy)
     verbs = sorted({"train" if record.kind == "train" else "run" for record in records})
-    command = " and ".join(f"`hvdscale {verb} sweep.yaml`" for verb in verbs)
+    command = " and ".join(f"`hvdscale {verb} sweep.yaml{_slots(records)}`" for verb in verbs)
     missing = [
         kind
         for kind in RAW
         for one in records
         if getattr(one, f"{kind}_sha256") and not raw_path(out / "runs", one.run_id, kind).exists()
     ]
-    left_out = f" Raw {' and '.join(dict.fromkeys(missing))} are left out: too large." * bool(
-        missing
-    )
+    kinds = " and ".join(dict.fromkeys(missing))
+    left_out = f" Raw {kinds} are left out: too large." if missing else ""
     return [
         *_measured(records, command),
-        *_block(table),
+        *("```text", table, "```", ""),
         f"`runs/` holds the records, failed launches too, and raw samples; `{CSV}` has a row a "
         f"record.{left_out} `hvdscale ls`, `collect` and `plot` read the folder. "
         f"{_shortened('records')}",
     ]
+
+
+def _slots(records: Iterable[RunRecord]) -> str:
+    """Return the option without which a host takes no more ranks than it has cores."""
+    crowded = [
+        max(one.resolved.placement)
+        for one in records
+        if one.resolved.device == "cpu"
+        and max(one.resolved.placement) > one.provenance.get("cores", math.inf)
+    ]
+    return f" --slots {max(crowded)}" if crowded else ""
 
 
 def _shortened(what: str) -> str:
@@ -202,10 +214,10 @@ def _measured(records: Sequence[RunRecord | CollectivesRecord], command: str) ->
     loads = [node["load_at_start"]["load_1min"] for node in nodes if "load_at_start" in node]
     commits = [text for one in provenance for text in _commit(one.get("harness", {}))]
     packages = [f"{name} {v}" for one in provenance for name, v in _versions(one)]
-    first, last = min(one.started_at for one in records), max(one.ended_at for one in records)
+    times = min(one.started_at for one in records), max(one.ended_at for one in records)
     facts = [
         ("with", command),
-        ("when", f"{_minute(first)} to {_minute(last)} UTC"),
+        ("when", " to ".join(time[:16].replace("T", " ") for time in times) + " UTC"),
         ("processor", _listed(f"{p.get('cpu_model')}, {p.get('cores')} cores" for p in provenance)),
         ("system", _listed(f"{node['os']}, kernel {node['kernel']}" for node in nodes)),
         ("virtual machine", "yes" if any(node.get("hypervisor") for node in nodes) else "no"),
@@ -266,21 +278,8 @@ def _after(word: str, argv: Sequence[str]) -> Sequence[str]:
     return argv[argv.index(word) + 1 :] if word in argv else ()
 
 
-def _block(text: str) -> list[str]:
-    return ["```text", text, "```", ""]
-
-
 def _listed(found: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(found)) or "not known"
-
-
-def _minute(stamp: str) -> str:
-    return stamp[:16].replace("T", " ")
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink()
 
 
 def main() -> int:

@@ -139,6 +139,17 @@ def test_a_set_has_what_a_reader_needs_and_no_more(sweep: Path, tmp_path: Path) 
     assert len(rows) == len([name for name in runs if name.endswith(".json")])
 
 
+def test_ranks_that_share_cores_need_an_option(tmp_path: Path) -> None:
+    few = factories.PROVENANCE | {"cores": 2}
+    made = [factories.record(factories.config(n=n), provenance=few) for n in (1, 2, 4)]
+    for count, said in (
+        (2, "`hvdscale run sweep.yaml`"),
+        (3, "`hvdscale run sweep.yaml --slots 4`"),
+    ):
+        folder = factories.write_results(tmp_path / str(count) / "synthetic", made[:count])
+        assert said in _make(folder, tmp_path / f"set-{count}")["README.md"].decode()
+
+
 def test_records_are_the_same_but_for_paths(sweep: Path, tmp_path: Path) -> None:
     out = tmp_path / "set"
     files = _make(sweep, out)

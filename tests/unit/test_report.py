@@ -93,7 +93,7 @@ def test_the_answer_comes_first_then_evidence_then_provenance_then_failures(page
         "answer", "evidence", "provenance", "failed",
     ]  # fmt: skip
     assert anchors[1:3] == ["limiter", "advice"]
-    parts = ["speedup", "figures", "phases", "backends", "models", "diagnosis"]
+    parts = ["speedup", "figures", "sync", "phases", "backends", "models", "diagnosis"]
     assert [anchor for anchor in anchors if anchor in parts] == parts
 
 

@@ -86,7 +86,12 @@ def _evidence(results: Results) -> Iterator[Section]:
     from harness.analysis.report.limits import shown
     from harness.analysis.report.predicted import prediction_blocks
     from harness.analysis.report.said import or_sentence
-    from harness.analysis.report.scaling_tables import more_blocks, phase_blocks, speedup_blocks
+    from harness.analysis.report.scaling_tables import (
+        more_blocks,
+        phase_blocks,
+        speedup_blocks,
+        sync_blocks,
+    )
     from harness.analysis.report.training_tables import training_blocks
 
     part = shown(results)
@@ -95,6 +100,7 @@ def _evidence(results: Results) -> Iterator[Section]:
     found = (
         ("speedup", "Speedup and efficiency", (*left_out, *speedup_blocks(seen)), curves),
         ("figures", "Figures", tuple(figure_blocks(seen)), True),
+        ("sync", "Synchronisation of gradients", tuple(sync_blocks(seen)), curves),
         ("phases", "Where a step's time goes", tuple(phase_blocks(seen)), curves),
         ("more", "Further measurements", tuple(more_blocks(seen)), curves),
         ("backends", "Backends compared", or_sentence(results, comparison_blocks), curves),

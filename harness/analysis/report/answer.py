@@ -209,8 +209,8 @@ def _figures(results: Results) -> Iterator[KeyFigure]:
         curve, point = max(every, key=lambda pair: pair[1].throughput_samples_per_s.estimate)
         rate = point.throughput_samples_per_s
         yield KeyFigure(
-            "Highest throughput",
-            f"{rate.estimate:,.0f} samples/s",
+            "Highest throughput, samples/s",
+            f"{rate.estimate:,.0f}",
             _detail(rate, "{:,.0f}", point_name(curve, point, results.curves)),
         )
     launches = sum(len(point.launches) for _, point in every) + sum(

@@ -41,12 +41,15 @@ _TERMS = (
     ("Step", "time of one training step in the window, which no instrument interrupts"),
     ("Exposed sync", "what a rank waits for the all-reduce of its gradients after its own backward "
      "pass; what runs hidden behind that pass is not in it"),
+)  # fmt: skip
+_CURVE, _PLACEMENT = Column("Curve", numeric=False), Column("Placement", numeric=False)
+_NUMBERS = ("Samples/s", "S", "E", "Step", "Exposed sync")
+_SYNC = ("Exposed sync", "Transfer", "Wait", "Isolated")
+_SYNC_TERMS = (
     ("Transfer, wait", "exposed sync in two parts: what holds up every rank alike, and what a rank "
      "waits longer than the one that waits least, so for late ranks"),
     ("Isolated", "the same bytes reduced with nothing else running"),
 )  # fmt: skip
-_CURVE, _PLACEMENT = Column("Curve", numeric=False), Column("Placement", numeric=False)
-_NUMBERS = ("Samples/s", "S", "E", "Step", "Exposed sync", "Transfer", "Wait", "Isolated")
 _PHASES = ("data", "forward", "backward", "exposed_sync", "update")
 _PHASE_TERMS = (
     ("Data", "until the batch is on the device"),
@@ -105,9 +108,6 @@ def _row(curve: Curve, point: Point, places: bool) -> tuple[Cell, ...]:
         _ratio(point.efficiency, base),
         _time(point.step_s),
         _time(point.exposed_sync_s),
-        _time(point.transfer_s),
-        _time(point.wait_s),
-        _time(point.allreduce_p50_s),
     )
 
 
@@ -122,10 +122,10 @@ def _time(found: Interval | None) -> Cell:
 
 
 def _remarks(facet: Facet) -> Iterator[str]:
+    slopes = [f"{curve.label} {ratio_text(curve.slope)}" for curve in facet.curves if curve.slope]
+    if slopes:
+        yield f"Fitted slope of S against N, another number than E: {'; '.join(slopes)}"
     for curve in facet.curves:
-        if curve.slope:
-            slope = ratio_text(curve.slope)
-            yield f"{curve.label}: fitted slope of S against N {slope} ({curve.slope.method})"
         if curve.note:
             yield f"{curve.label}: no speedup, {curve.note}"
         unpaired = sum(point.unpaired for point in curve.points) if curve.base else 0
@@ -134,6 +134,33 @@ def _remarks(facet: Facet) -> Iterator[str]:
             yield f"{curve.label}: {unpaired} {verb} no base in the block and no part in S"
         if curve.unlike:
             yield f"{curve.label}: unlike launches mixed: {curve.unlike}"
+
+
+def sync_blocks(results: Results) -> Iterator[Block]:
+    """Yield the parts of exposed sync for each facet that has any."""
+    tables = []
+    for facet in facets(results.curves):
+        rows = tuple(
+            _sync_row(curve, point)
+            for curve in facet.curves
+            for point in curve.points
+            if point.exposed_sync_s or point.allreduce_p50_s
+        )
+        if rows:
+            head = (_CURVE, Column("N"), *map(Column, _SYNC))
+            tables.append(Table(f"Synchronisation a step, {facet.title}", head, rows))
+    if tables:
+        yield Terms(_SYNC_TERMS)
+        yield from tables
+
+
+def _sync_row(curve: Curve, point: Point) -> tuple[Cell, ...]:
+    times = (point.exposed_sync_s, point.transfer_s, point.wait_s, point.allreduce_p50_s)
+    return (
+        text_cell(curve.label),
+        number_cell(str(point.world_size), point.world_size),
+        *map(_time, times),
+    )
 
 
 def phase_blocks(results: Results) -> Iterator[Block]:

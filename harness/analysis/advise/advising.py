@@ -192,7 +192,7 @@ def _noise(job: Job, numerics: Numerics) -> Interval | None:
 def _per_batch(job: Job, goal: Goal, notes: Sequence[str]) -> list[Answer]:
     """Return an answer for each declared batch size and kind of numerics."""
     groups: dict[tuple[str, int, Numerics], list[Speed]] = {}
-    for speed in sorted(job.speeds, key=lambda one: (one.scaling != "weak", one.batch)):
+    for speed in sorted(job.speeds, key=_batch_order):
         key = (speed.scaling, speed.batch, numerics_of(speed.place.config))
         groups.setdefault(key, []).append(speed)
     said = (*notes, *sentences.no_batch_chosen(job.speeds, job.results))
@@ -211,6 +211,10 @@ def _per_batch(job: Job, goal: Goal, notes: Sequence[str]) -> list[Answer]:
         shown = answer(question, finished(of_epochs(single)), goal)
         answers.append(unchosen(shown, sentences.ONE_POINT_EACH))
     return answers
+
+
+def _batch_order(speed: Speed) -> tuple[bool, int, str]:
+    return (speed.scaling != "weak", speed.batch, numerics_text(numerics_of(speed.place.config)))
 
 
 def _implied(job: Job) -> tuple[Target | None, str | None]:

@@ -18,8 +18,9 @@ from harness.analysis.advise.choose import (
     upper,
     value,
 )
+from harness.analysis.advise.refusals import alone, out_of_reach
 from harness.analysis.advise.types import Answer, Candidate, Goal, Objective
-from harness.analysis.advise.words import brief, duration_flag, efficiency_text, percent, span_text
+from harness.analysis.advise.words import brief, duration_flag, percent, span_text
 from harness.analysis.texts import digits_text, ratio_text
 from harness.stats import Interval
 
@@ -47,9 +48,9 @@ def answer(question: Question, candidates: Sequence[Candidate], goal: Goal) -> A
     )  # fmt: skip
     fit = [one for one in judged if not one.misses]
     if len(judged) < 2:
-        return replace(empty, refusal=_alone(judged, goal))
+        return replace(empty, refusal=alone(judged, goal))
     if not fit:
-        return replace(empty, refusal=_out_of_reach(judged, goal))
+        return replace(empty, refusal=out_of_reach(judged, goal))
     tied = ties(fit[0], fit, objective)
     chosen = simplest([fit[0], *tied], objective)
     rest = [one for one in fit if one is not chosen]
@@ -90,60 +91,6 @@ def _misses(one: Candidate, goal: Goal) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _alone(judged: Sequence[Candidate], goal: Goal) -> str:
-    if not judged:
-        return "nothing to choose from: no point has a known cost"
-    (one,) = judged
-    limited = goal.deadline_s is not None or goal.min_efficiency is not None
-    kept = "; it keeps to the limits" if limited else ""
-    missed = f"; it does not keep to the limits: {'; '.join(one.misses)}" if one.misses else kept
-    return (
-        f"only one point is there, {brief(one)}, so there is nothing to choose from{missed}; "
-        "measure others, e.g. with --set 'placement=[1,2,4]'"
-    )
-
-
-def _out_of_reach(judged: Sequence[Candidate], goal: Goal) -> str:
-    if goal.min_efficiency is not None and all(one.efficiency is None for one in judged):
-        return (
-            f"efficiency cannot be judged: {judged[0].no_efficiency}; measure the base (none@1) in "
-            "the same blocks, name one that was measured with --base, or leave --min-efficiency out"
-        )
-    late = all(not meets_deadline(one, goal) for one in judged)
-    if goal.deadline_s is not None and late:
-        return _too_late(judged, goal.deadline_s)
-    wasteful = all(not is_efficient(one, goal) for one in judged)
-    if goal.min_efficiency is not None and wasteful:
-        best = max(
-            (one for one in judged if one.efficiency is not None),
-            key=lambda one: lower(one.efficiency) if one.efficiency else 0.0,
-        )
-        return (
-            f"no point is as efficient as {goal.min_efficiency:g} by its interval's lower end; the "
-            f"most efficient is {brief(best)} with {efficiency_text(best)}"
-        )
-    fast = min(
-        (one for one in judged if is_efficient(one, goal)), key=lambda one: one.time_s.estimate
-    )
-    return (
-        f"no point keeps to both limits; of those that are efficient enough the fastest is "
-        f"{brief(fast)}, {'; '.join(fast.misses)}"
-    )
-
-
-def _too_late(judged: Sequence[Candidate], deadline_s: float) -> str:
-    fast = min(judged, key=lambda one: upper(one.time_s))
-    over = upper(fast.time_s) - deadline_s
-    by = "by its time" if fast.time_s.high is None else "by the upper end of its interval"
-    more = ""
-    if fast.time_s.estimate <= deadline_s:
-        more = "; its estimate does meet it, so more blocks (measure.blocks) may settle it"
-    return (
-        f"no point meets the deadline of {span_text(deadline_s)}; the fastest is {brief(fast)}, "
-        f"{span_text(over)} ({percent(over / deadline_s)}) too late {by}{more}"
-    )
-
-
 def _provisional(chosen: Candidate, rest: Sequence[Candidate]) -> str | None:
     bare = [one for one in (chosen, *rest) if not one.time_s.has_interval]
     if not bare:
@@ -178,6 +125,12 @@ def _why(
         more = f" and {len(tied) - 3} more" if len(tied) > 3 else ""
         found.append(f"not to be told from it by these blocks: {names}{more}, none of them smaller")
     found += _bounds(chosen, judged, goal, objective)
+    limit = goal.deadline_s
+    if limit is not None and chosen.wall_s is not None and upper(chosen.wall_s) > limit:
+        found.append(
+            f"with its evaluations it took {span_text(chosen.wall_s.estimate)} wall-clock, which "
+            "is beyond the deadline: evaluate less often (train.evaluate_every)"
+        )
     fast = min(judged, key=lambda one: one.time_s.estimate)
     cheap = min(judged, key=lambda one: one.device_hours.estimate)
     if fast is not chosen:

@@ -108,7 +108,7 @@ def options_of(config: str) -> int:
 def asks(configs: Sequence[Named], placements: Sequence[str]) -> list[Mapping[str, str]]:
     """Return for each candidate the keys to ask for: those always said, and all that differ.
 
-    A learning rate that is not the workload's own is said too.
+    So is a learning rate that is not the workload's own, and ``scaling`` where it is no default.
     """
     found = [dict(facts(config)) for config, _, _ in configs]
     for one, (_, backend, _) in zip(found, configs, strict=True):
@@ -127,6 +127,7 @@ def asks(configs: Sequence[Named], placements: Sequence[str]) -> list[Mapping[st
     return [
         MappingProxyType(
             {"placement": _placement(placement)}
+            | ({"scaling": "strong"} if one["scaling"] == "strong" else {})
             | {key: one[key] for key in (*_SAID[1:], *sorted(differing)) if key in one}
         )
         for one, placement in zip(found, placements, strict=True)

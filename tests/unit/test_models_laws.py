@@ -351,5 +351,5 @@ def test_draws_of_means_have_the_t_quantiles_of_their_blocks() -> None:
     logs = [math.log(one.throughput_samples_per_s) for one in curve.points[2].launches]
     half = 4.302653 * float(np.std(logs, ddof=1)) / math.sqrt(3)
     low, high = np.percentile(drawn - np.mean(logs), [2.5, 97.5])
-    assert high == pytest.approx(half, rel=0.1)
-    assert low == pytest.approx(-half, rel=0.1)
+    assert high == pytest.approx(half, rel=0.12)
+    assert low == pytest.approx(-half, rel=0.12)

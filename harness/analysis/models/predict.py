@@ -325,7 +325,8 @@ def _notes(selection: Selection, places: Sequence[Place]) -> Iterator[str]:
     if asked > node:
         yield f"{asked} devices a node were asked for, {node} at most were measured"
     smallest = min(point.rank_batch for point in curve.points)
-    far = curve.batch // max(place.world_size for place in places)
+    fitting = [place.world_size for place in places if curve.batch % place.world_size == 0]
+    far = curve.batch // max(fitting, default=1)
     if curve.scaling == "strong" and far < smallest:
         yield (
             f"a rank's batch falls to {far}, {smallest} was the smallest measured: whether a "

@@ -49,29 +49,51 @@ class Sample:
     def draws(self, count: int) -> Array:
         """Return ``count`` plausible vectors of means, (count, k): Student's t around ``logs``.
 
-        Drawn with a fixed seed: the same data give the same draws. Without degrees of freedom all
-        are ``logs``.
+        The same data give the same draws. Without degrees of freedom all are ``logs``.
         """
         if self.freedom == 0:
             return np.repeat(self.logs[None, :], count, axis=0)
-        random = np.random.default_rng(_SEED)
-        normal = random.standard_normal((-(-count // 2), self.errors.shape[0]))
-        normal = np.concatenate([normal, -normal])[:count]
-        chi2 = 2 * gammaincinv(self.freedom / 2, strata(random, count))
+        directions = _directions(self.errors)
+        even = spread_evenly(count, len(directions) + 1)
+        chi2 = 2 * gammaincinv(self.freedom / 2, even[:, -1])
         scale = np.sqrt(self.freedom / chi2)[:, None]
-        found: Array = self.logs + np.clip(scale * (normal @ self.errors), -_LARGEST, _LARGEST)
+        normal = ndtri(even[:, :-1])
+        found: Array = self.logs + np.clip(scale * (normal @ directions), -_LARGEST, _LARGEST)
         return found
 
 
-def strata(random: np.random.Generator, count: int) -> Array:
-    """Return evenly spaced probabilities in a random order: their quantiles scatter little."""
-    found: Array = (random.permutation(count) + 0.5) / count
+def _directions(errors: Array) -> Array:
+    """Return the same covariance by as few rows as it takes, the largest first.
+
+    Their signs are fixed: what a library makes of them must not change a draw.
+    """
+    _, sizes, rows = np.linalg.svd(errors, full_matrices=False)
+    found: Array = (sizes[:, None] * rows)[sizes > 1e-12 * max(float(sizes.max()), 1e-300)]
+    signs = np.sign(found[np.arange(len(found)), np.abs(found).argmax(axis=1)])
+    return found * signs[:, None]
+
+
+def spread_evenly(count: int, width: int) -> Array:
+    """Return ``count`` points that fill the unit cube of ``width`` dimensions evenly.
+
+    Kronecker's sequence with the powers of 1/φ, φ^(width + 1) = φ + 1 (M. Roberts, The
+    Unreasonable Effectiveness of Quasirandom Sequences, 2018). Quantiles of what is made of them
+    scatter much less than those of random numbers, and nothing is drawn: there is no seed.
+    """
+    root = 2.0
+    for _ in range(60):
+        root = (1 + root) ** (1 / (width + 1))
+    steps = np.arange(1, count + 1, dtype=np.float64)
+    alphas = root ** -np.arange(1.0, width + 1)
+    # In the middle of a cell: the ends of the unit interval have no finite quantile.
+    found: Array = np.clip((0.5 + steps[:, None] * alphas) % 1.0, 0.5 / count, 1 - 0.5 / count)
     return found
 
 
 def normal_draws(count: int) -> Array:
-    """Return ``count`` standard normal numbers, the same in every run."""
-    found: Array = ndtri(strata(np.random.default_rng(_SEED + 1), count))
+    """Return ``count`` standard normal numbers, the same in every run, in no order with others."""
+    order = np.random.default_rng(_SEED).permutation(count)
+    found: Array = ndtri((order + 0.5) / count)
     return found
 
 

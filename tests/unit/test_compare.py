@@ -251,12 +251,15 @@ def test_engines_are_matched_without_what_only_one_has(tmp_path: Path) -> None:
             config("horovod", 2, backend="mpi"),
         )
     ]
-    found = compare_values(results(tmp_path / "s", made), "engine=ddp", "engine=horovod")
+    mine = results(tmp_path / "s", made)
+    found = compare_values(mine, "engine=ddp", "engine=horovod")
     cycles = [pair.config["horovod.cycle_time_ms"] for pair in found.pairs]
     assert sorted(cycles) == ["1", "5"]
     assert all(pair.config["backend"] == "gloo" for pair in found.pairs)
     assert found.only_b == ("engine=horovod, backend=mpi, batch_size=75, N = 2 (2)",)
     assert any("several matches" in note for note in found.notes)
+    back = compare_values(mine, "engine=horovod", "engine=ddp")
+    assert (len(back.pairs), back.only_a) == (2, found.only_b)
 
 
 def test_another_backend_is_matched_where_there_is_no_nearer_one(tmp_path: Path) -> None:
@@ -467,6 +470,15 @@ def test_a_placement_is_what_it_was_resolved_to_and_measure_may_differ(tmp_path:
     (pair,) = found.pairs
     assert pair.differs["measure.window_s"] == ("5", "9")
     assert "measured differently: measure.window_s (5 / 9)" in found.notes
+
+
+def test_what_was_left_open_is_what_was_in_force(tmp_path: Path) -> None:
+    found = two(
+        tmp_path, launches({"mpi": (1.0, 2.0)}), launches({"mpi": (1.0, 2.0)}, launcher="mpirun")
+    )
+    (pair,) = found.pairs
+    assert not pair.differs
+    assert not found.varied
 
 
 def test_two_workloads_have_no_ratio(tmp_path: Path) -> None:

@@ -34,7 +34,12 @@ _FIRST = {
     "versions.torch": "torch", "versions.tensorflow": "TensorFlow", "horovod.version": "Horovod",
     "nccl.version": "NCCL", "mpi.library": "MPI",
 }  # fmt: skip
-_TOLD_TWICE = ("packages.torch", "packages.horovod", "packages.hvdscale", "versions.horovod")
+#: Facts that say what another one says, where that is there.
+_TOLD_TWICE = {
+    "packages.torch": "versions.torch", "packages.tensorflow": "versions.tensorflow",
+    "packages.horovod": "horovod.version", "versions.horovod": "horovod.version",
+    "packages.hvdscale": "harness.version",
+}  # fmt: skip
 
 
 def machine_blocks(results: Results) -> Iterator[Block]:
@@ -47,9 +52,8 @@ def machine_blocks(results: Results) -> Iterator[Block]:
     differing = differences(texts)
     shared = {key: value for key, value in _shared(texts).items() if key not in differing}
     known = [(word, shared[key]) for key, word in _FIRST.items() if key in shared]
-    rest = sorted(
-        item for item in shared.items() if item[0] not in _FIRST and item[0] not in _TOLD_TWICE
-    )
+    told = {key for key, twin in _TOLD_TWICE.items() if twin in shared}
+    rest = sorted(item for item in shared.items() if item[0] not in {*_FIRST, *told})
     yield _facts("Machine and software of all launches", known)
     if rest:
         table = _facts("Further facts that all launches share", rest)

@@ -80,6 +80,7 @@ def test_the_expected_maximum_of_normal_draws() -> None:
     assert expected_normal_maximum(3) == pytest.approx(1.5 / math.sqrt(math.pi), rel=1e-6)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.integers(1, 40))
 def test_more_ranks_wait_no_less(samples: list[float], ranks: int) -> None:
     x = np.asarray(samples)
@@ -139,7 +140,7 @@ def test_one_block_has_no_interval() -> None:
     assert not spread.interval(spread.draws({("a", 0): 2.0})).has_interval
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.floats(0, 5), st.floats(0, 5))
 def test_a_bounded_pair_is_found_again(p: float, q: float) -> None:
     a, b = np.asarray([[1.0, 2.0, 3.0]]), np.asarray([[1.0, 0.5, 4.0]])
@@ -448,8 +449,8 @@ def test_a_timeline_parts_what_is_exposed(tmp_path: Path) -> None:
             made = factories.config("horovod", n, 75, backend="mpi", horovod=tuning)
             states = Timeline(
                 steps=20, step_s=1e-2, plain_step_s=1e-2, negotiation_s=3e-3, queue_s=0.0,
-                copy_in_s=0.0, allreduce_s=1e-3, copy_out_s=0.0, cycles=1.0, tensors=1.0,
-                allreduces=1.0, tensors_fused=1.0, file="timeline.json",
+                copy_in_s=0.0, allreduce_s=0.2e-3, copy_out_s=0.0, cycles=1.0, tensors=1.0,
+                allreduces=2.0, tensors_fused=1.0, file="timeline.json",
             )  # fmt: skip
             found.append(factories.timeline(made, node=4, timeline=states))
         return found
@@ -457,7 +458,8 @@ def test_a_timeline_parts_what_is_exposed(tmp_path: Path) -> None:
     world = World()
     found = model(write_world(tmp_path / "w", world, (1, 2, 4), extra=lines()))
     rest = [world.transfer_s(n, "mpi") - 0.5e-3 for n in (2, 4)]
-    expected = np.mean([0.75 * rest[0] / 1, 0.75 * rest[1] / 2])
+    # The last of two operations takes 0.1 ms; the rest that is exposed is negotiation.
+    expected = np.mean([(rest[0] - 0.1e-3) / 1, (rest[1] - 0.1e-3) / 2])
     assert value(found, "r") == pytest.approx(expected)
 
 

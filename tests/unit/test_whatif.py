@@ -14,7 +14,7 @@ from harness.analysis.models.whatif_types import Replay
 from harness.analysis.plain import json_text
 from harness.analysis.results import Results, load_results
 from harness.errors import AnalysisError, ConfigError
-from harness.record import DeviceTelemetry, NodeTelemetry, RunRecord, Telemetry
+from harness.record import DeviceTelemetry, NodeTelemetry, RunRecord, Telemetry, Timeline
 from tests import factories
 from tests.unit.mechanism_records import World, write_world
 from tests.unit.test_table import check_golden
@@ -172,6 +172,23 @@ def test_phases_are_laid_on_the_window(tmp_path: Path) -> None:
     folder = write_world(tmp_path / "w", World(), (1, 2, 4), change=marked_slow)
     one = replays(folder, "no-sync")["no-sync"]
     assert saved_s(one) == pytest.approx(TRANSFER_S)
+
+
+def test_a_timeline_tells_negotiation_from_the_all_reduce(tmp_path: Path) -> None:
+    tuning = {"cycle_time_ms": 1.0, "controller": "mpi"}
+    made = factories.config("horovod", 2, 75, backend="mpi", horovod=tuning)
+    states = Timeline(
+        steps=20, step_s=1e-2, plain_step_s=1e-2, negotiation_s=0.05e-3, queue_s=0.02e-3,
+        copy_in_s=0.0, allreduce_s=0.1e-3, copy_out_s=0.0, cycles=1.0, tensors=3.0,
+        allreduces=3.0, tensors_fused=1.0, file="timeline.json",
+    )  # fmt: skip
+    line = factories.timeline(made, node=4, timeline=states)
+    folder = write_world(tmp_path / "w", World(), (1, 2), extra=[line])
+    one = replays(folder, "bandwidth=2x")["bandwidth=2x"]
+    parts = {part.name: part.before_s for part in one.parts}
+    # All of the 0.05 ms has room beside the last operation of 0.04 ms.
+    assert parts["negotiation"] == pytest.approx(0.05e-3)
+    assert parts["all-reduce bandwidth"] == pytest.approx(TRANSFER_S - 0.5e-3 - 0.05e-3)
 
 
 # Refused as a whole

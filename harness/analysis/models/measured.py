@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from harness.analysis.match import parsed
 from harness.analysis.models.api import Place
+from harness.analysis.models.spread import Draws
 from harness.analysis.results import Results
 from harness.analysis.scaling import Curve, Launch, Point
 from harness.config.models import HorovodTuning
 from harness.errors import AnalysisError
 from harness.stats import BlockKey
 
+FloatOrDraws = TypeVar("FloatOrDraws", float, Draws)
 NEED_PHASES = (
     "needs the phases of a step: run the sweep with measure.instruments: [phases] (an engine that "
     "cannot mark forward and backward apart, e.g. with execution.compile, has none)"
@@ -138,13 +142,33 @@ def _row_of(results: Results, run_ids: Sequence[str]) -> dict[str, Any]:
     return row
 
 
-def negotiation_share(one: Measured) -> float | None:
-    """Return negotiation's part of a timeline's states, without waiting; None without one."""
-    timeline = one.point.timeline
+@dataclass(frozen=True)
+class TimelineParts:
+    """What a timeline says of a step: its negotiation without waiting, and its last operation.
+
+    Most of a timeline's negotiation lies behind the backward pass, other ranks' lateness is in it,
+    and operations before the last one are mostly hidden. So of what is exposed, the last operation
+    is all-reduce, and the rest is negotiation as far as the timeline has any.
+    """
+
+    negotiation_s: float
+    operation_s: float  # all but negotiation / operations
+
+    def exposed_negotiation_s(self, exposed_s: FloatOrDraws) -> FloatOrDraws:
+        """Return negotiation's part of an exposed transfer that has no wait for a cycle in it."""
+        room_s = np.maximum(exposed_s - self.operation_s, 0.0)
+        found: FloatOrDraws = np.minimum(room_s, self.negotiation_s)
+        return found
+
+
+def timeline_parts(point: Point) -> TimelineParts | None:
+    """Return what a point's timelines say; None without one."""
+    timeline = point.timeline
     if timeline is None or "timeline_negotiation_s" not in timeline:
         return None
-    wait_s = one.point.wait_s.estimate if one.point.wait_s else 0.0
-    negotiation_s = max(timeline["timeline_negotiation_s"] - wait_s, 0.0)
+    wait_s = point.wait_s.estimate if point.wait_s else 0.0
     states = ("queue", "copy_in", "allreduce", "copy_out")
     rest_s = sum(timeline.get(f"timeline_{state}_s", 0.0) for state in states)
-    return negotiation_s / (negotiation_s + rest_s) if negotiation_s + rest_s > 0 else None
+    operations = max(timeline.get("timeline_allreduces", 1.0), 1.0)
+    negotiation_s = max(timeline["timeline_negotiation_s"] - wait_s, 0.0)
+    return TimelineParts(negotiation_s, rest_s / operations)

@@ -21,7 +21,7 @@ from harness.analysis.models.alpha_beta import (
 )
 from harness.analysis.models.api import Place
 from harness.analysis.models.jitter import Jitter
-from harness.analysis.models.measured import Measured, StepParts, negotiation_share
+from harness.analysis.models.measured import Measured, StepParts, timeline_parts
 from harness.analysis.models.mechanism_inputs import Inputs
 from harness.analysis.models.negotiation import growth, messages_across, queue_s
 from harness.analysis.models.overlap import Overlap, calibrate
@@ -254,14 +254,10 @@ def _overlap(
 def _timeline_exchange(
     exposed_s: NDArray[np.float64], laws: Sequence[float], points: Sequence[Measured]
 ) -> Draws | None:
-    """Return an exchange's cost from timelines; None without any.
-
-    A timeline's negotiation lies mostly behind the backward pass, and other ranks' lateness is in
-    it. So what is exposed is parted as its states are, once the measured wait is taken out.
-    """
-    shares = [negotiation_share(one) for one in points]
+    """Return an exchange's cost from timelines; None without any."""
+    shares = [timeline_parts(one.point) for one in points]
     found = [
-        share * exposed_s[:, at] / laws[at]
+        share.exposed_negotiation_s(exposed_s[:, at]) / laws[at]
         for at, share in enumerate(shares)
         if share is not None and laws[at] > 0
     ]

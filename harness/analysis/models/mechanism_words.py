@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.analysis.models.api import Parameter, Place, Term
-from harness.analysis.models.measured import negotiation_share
+from harness.analysis.models.measured import timeline_parts
 from harness.analysis.models.mechanism_fit import Fitted
 from harness.analysis.models.mechanism_inputs import Inputs
 from harness.analysis.models.negotiation import growth_text
@@ -150,7 +150,7 @@ def _link_notes(inputs: Inputs, fitted: Fitted) -> Iterator[str]:
                 f"{seconds_text(cycle_s)}, so latency and bandwidth are little known: give a "
                 "result of hvdscale allreduce with a library beside Horovod (--allreduce DIR)"
             )
-    if tuning is not None and all(negotiation_share(one) is None for one in inputs.reduced):
+    if tuning is not None and all(timeline_parts(one.point) is None for one in inputs.reduced):
         yield (
             "no timeline: negotiation is what of the exposed transfer the all-reduce and half a "
             "cycle do not explain"

@@ -1,7 +1,7 @@
 """One launch's step by its parts, and each change as a function from parts to parts.
 
 The exposed transfer is parted as the mechanism parts it: half a cycle of Horovod; negotiation, by
-the timeline's states where there is one, else what the isolated all-reduce does not explain; and
+the timeline where there is one, else what the isolated all-reduce does not explain; and
 the all-reduce, by latency and bandwidth of a ring.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from harness.analysis.models.changes import Change
 from harness.analysis.models.launch_bound import Graph
-from harness.analysis.models.measured import Facts, StepParts
+from harness.analysis.models.measured import Facts, StepParts, TimelineParts
 from harness.analysis.models.negotiation import queue_s
 
 #: In the order in which they come in a step; their sum is the step.
@@ -37,14 +37,14 @@ class Split:
 
     facts: Facts
     isolated_s: float | None  # without Horovod's cycle
-    negotiation_share: float | None  # of a timeline's states
+    timeline: TimelineParts | None
     latency_share: float | None  # of the all-reduce
 
     @property
     def knows_allreduce(self) -> bool:
         """Say whether an all-reduce can be told from negotiation."""
         alone = self.facts.tuning is None
-        return alone or self.isolated_s is not None or self.negotiation_share is not None
+        return alone or self.isolated_s is not None or self.timeline is not None
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def state_of(step: StepParts, split: Split) -> State:
     rest = step.transfer_s - queue
     if tuning is None:
         allreduce = rest
-    elif split.negotiation_share is not None:
-        allreduce = rest * (1.0 - split.negotiation_share)
+    elif split.timeline is not None:
+        allreduce = rest - split.timeline.exposed_negotiation_s(rest)
     else:
         allreduce = min(rest, split.isolated_s or 0.0)
     latency = allreduce * (split.latency_share or 0.0)
@@ -121,8 +121,11 @@ def assumptions_of(change: Change, split: Split, graph: Graph | None) -> tuple[s
 def _split_words(split: Split) -> str:
     if split.facts.tuning is None:
         return "exposed transfer is all-reduce alone"
-    if split.negotiation_share is not None:
-        return "exposed transfer is parted as the timeline's states are, half a cycle taken out"
+    if split.timeline is not None:
+        return (
+            "exposed transfer is half a cycle, the last operation of the timeline, and its "
+            "negotiation as far as there is any"
+        )
     return (
         "exposed transfer is half a cycle, the isolated all-reduce without its cycle, and the rest "
         "negotiation"

@@ -23,10 +23,9 @@ from harness.analysis.models.measured import (
     NEED_PHASES,
     Facts,
     facts_of,
-    negotiation_share,
     step_parts,
+    timeline_parts,
 )
-from harness.analysis.models.measured import Measured as MeasuredPoint
 from harness.analysis.models.replaying import (
     NAMES,
     Refusal,
@@ -104,14 +103,10 @@ def _scene(
 ) -> _Scene:
     isolated_s = _isolated_s(point, facts)
     place = Place.of(point)
-    split = Split(facts, isolated_s, _timeline_share(point, place), _latency_share(links, place))
+    split = Split(facts, isolated_s, timeline_parts(point), _latency_share(links, place))
     pairs = [(launch, step_parts(launch)) for launch in point.launches]
     states = tuple((launch, state_of(parts, split)) for launch, parts in pairs if parts is not None)
     return _Scene(curve, point, states, split, graph_of(curve, point, curves))
-
-
-def _timeline_share(point: Point, place: Place) -> float | None:
-    return negotiation_share(MeasuredPoint(point, place, (), {}))
 
 
 def _isolated_s(point: Point, facts: Facts) -> float | None:

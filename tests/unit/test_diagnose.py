@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.analysis.diagnose.lateness import Spread
 from harness.analysis.diagnose.parts import Account, Ideal, Known, Look, Wire, account
+from harness.analysis.diagnose.who import who
 from harness.analysis.points import Launch
 from harness.config import RunConfig
 from tests.factories import PROVENANCE, ablation, config, timeline
@@ -134,7 +136,7 @@ def test_as_long_as_isolated_it_is_the_wire(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, [*base(), *blocks(horovod(), ranks, isolated=50.0)])
     assert first(found).limiter == "transfer"
     assert first(found).time_s.estimate == ms(50 - 2 / MEAN)
-    assert "614 kB at 0.0122 GB/s bus bandwidth (isolated)" in first(found).evidence
+    assert "614 kB at 12.2 MB/s bus bandwidth (isolated)" in first(found).evidence
     assert not [one for one in found.missing if "wire" in one.question]
 
 
@@ -480,3 +482,29 @@ def test_without_a_base_too(own: Look, fixed: float | None) -> None:
     made = account(own, Ideal(1.0, None), Known(fixed))
     assert made.lost_s is not None
     assert sum(made.lost.values()) == pytest.approx(made.lost_s, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("steps", "share", "ranks", "named"),
+    [
+        (5, 1.0, 2, False),  # by chance once in 16 times
+        (8, 1.0, 2, True),  # once in 128
+        (20, 0.7, 2, False),  # below three quarters
+        (20, 0.9, 2, True),
+        (5, 0.6, 8, False),  # 3 of 5 of eight ranks: once in 8 times for any of them
+        (50, 0.6, 8, True),
+        (2000, 0.8, 2, True),
+    ],
+)
+def test_a_rank_is_named_by_no_chance(steps: int, share: float, ranks: int, named: bool) -> None:
+    rest = (1 - share) / (ranks - 1)
+    seen = Spread(
+        steps=steps,
+        own_s=(1.0,) * (ranks - 1) + (2.0,),
+        phases={"data_s": (0.1,) * (ranks - 1) + (1.1,)},
+        last=(rest,) * (ranks - 1) + (share,),
+    )
+    found = who([seen])
+    assert found is not None
+    assert (found.rank, found.named) == (ranks - 1, named)
+    assert (found.phase == "data_s") == named

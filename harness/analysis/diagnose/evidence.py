@@ -74,7 +74,7 @@ def _transfer(subject: Subject) -> Iterator[str]:
     yield from _reducing(subject)
     size, bandwidth = subject.mean("allreduce_bytes"), subject.mean("busbw_bytes_per_s")
     if size is not None and bandwidth is not None:
-        yield f"{_bytes(size)} at {_rate(bandwidth)} bus bandwidth (isolated)"
+        yield f"{_bytes(size)} at {_bytes(bandwidth)}/s bus bandwidth (isolated)"
     yield from _bandwidths(subject)
 
 
@@ -207,10 +207,6 @@ def _bytes(size: float) -> str:
         if size >= limit:
             return f"{digits_text(size / limit)} {unit}"
     return f"{size:.0f} bytes"
-
-
-def _rate(bytes_per_s: float) -> str:
-    return f"{digits_text(bytes_per_s / 1e9)} GB/s"
 
 
 _EVIDENCE: dict[str, Callable[[Subject], Iterator[str]]] = {

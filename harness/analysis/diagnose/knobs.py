@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from harness.analysis.diagnose.subject import Subject
 from harness.analysis.diagnose.types import Knob
 
+#: Below this an all-reduce is a matter of latency, which half the bytes do not halve.
+_LARGE_BYTES = 1e6
+
 
 def knobs_of(limiter: str, subject: Subject) -> Iterator[Knob]:
     """Yield the knobs of a limiter, the one most likely to help first."""
@@ -54,16 +57,17 @@ def _negotiation(subject: Subject) -> Iterator[Knob]:
 
 def _transfer(subject: Subject) -> Iterator[Knob]:
     config = subject.config
-    other = {"gloo": "mpi", "mpi-host": "nccl", "mpi": "nccl on GPUs"}.get(
-        subject.curve.backend or ""
-    )
+    on_gpu = subject.curve.device == "cuda"
+    others = {"gloo": "nccl" if on_gpu else "mpi", "mpi-host": "nccl"}
+    other = (others | ({"mpi": "nccl"} if on_gpu else {})).get(subject.curve.backend or "")
     if other:
         yield Knob("backend", f"{other}, or measure it beside this one")
     if subject.point.nodes > 1:
         yield Knob("placement", "fewer nodes, filled up; and which interface is used")
         if subject.curve.backend == "nccl" and config["horovod.hierarchical_allreduce"] == "False":
             yield Knob("horovod.hierarchical_allreduce", "true")
-    if subject.horovod and config["horovod.compression"] == "none":
+    large = (subject.mean("allreduce_bytes") or 0.0) >= _LARGE_BYTES
+    if subject.horovod and large and config["horovod.compression"] == "none":
         yield Knob("horovod.compression", "fp16: half the bytes")
     yield Knob("execution.accumulate", "above 1: one all-reduce for several batches")
     key = "batch_size" if subject.curve.scaling == "weak" else "global_batch_size"

@@ -12,6 +12,8 @@ _BATCHES = frozenset({"batch_size", "global_batch_size"})
 _CYCLE = frozenset({"horovod.cycle_time_ms"})
 _BACKEND = frozenset({"backend", "launcher", "horovod.controller"})
 
+Key = frozenset[tuple[str, str]]
+
 
 class Neighbours:
     """All curves of a sweep, by what they differ in."""
@@ -19,6 +21,7 @@ class Neighbours:
     def __init__(self, curves: Sequence[Curve]) -> None:
         self._curves = tuple(curves)
         self._facts = {curve.config: flat(curve.config) for curve in curves}
+        self._groups: dict[frozenset[str], dict[Key, list[Curve]]] = {}  # made when asked for
 
     def facts(self, curve: Curve) -> dict[str, str]:
         """Return a curve's config as flat text, with its defaults."""
@@ -72,16 +75,20 @@ class Neighbours:
         self, curve: Curve, point: Point, free: frozenset[str]
     ) -> Iterator[tuple[Curve, Point]]:
         """Yield the points at this point's place on curves that differ in ``free`` alone."""
-        mine = self.facts(curve)
-        for other in self._curves:
-            if other is curve or other.device != curve.device:
-                continue
-            if "backend" not in free and other.backend != curve.backend:
-                continue
-            theirs = self.facts(other)
-            keys = (set(mine) | set(theirs)) - free
-            if any(mine.get(key) != theirs.get(key) for key in keys):
-                continue
-            for found in other.points:
+        if free not in self._groups:
+            groups: dict[Key, list[Curve]] = {}
+            for one in self._curves:
+                groups.setdefault(self._key(one, free), []).append(one)
+            self._groups[free] = groups
+        for other in self._groups[free][self._key(curve, free)]:
+            for found in other.points if other is not curve else ():
                 if found.placement == point.placement:
                     yield other, found
+
+    def _key(self, curve: Curve, free: frozenset[str]) -> Key:
+        """Return what curves that differ in ``free`` alone have in common."""
+        kept = {key: value for key, value in self.facts(curve).items() if key not in free}
+        kept |= {"device": curve.device}
+        if "backend" not in free:
+            kept |= {"backend": curve.backend or ""}  # in force, where the config leaves it open
+        return frozenset(kept.items())

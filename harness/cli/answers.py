@@ -31,14 +31,15 @@ def compare(
             "demo backend=mpi backend=gloo, demo horovod.cycle_time_ms=1 horovod.cycle_time_ms=5.",
         ),
     ],
-    as_json: Json = False,
+    base: Base = None,
     mixed: Mixed = False,
+    as_json: Json = False,
     results: Results = RESULTS,
 ) -> int:
     """Say by how much B is faster than A, point by point, and whether the difference is real."""
     from harness.cli.compare import command_compare
 
-    return command_compare(what, results, mixed, as_json)
+    return command_compare(what, results, mixed, as_json, base=base)
 
 
 def predict(

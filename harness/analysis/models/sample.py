@@ -70,7 +70,7 @@ def _directions(errors: Array) -> Array:
     _, sizes, rows = np.linalg.svd(errors, full_matrices=False)
     found: Array = (sizes[:, None] * rows)[sizes > 1e-12 * max(float(sizes.max()), 1e-300)]
     signs = np.sign(found[np.arange(len(found)), np.abs(found).argmax(axis=1)])
-    return found * signs[:, None]
+    return np.asarray(found * signs[:, None], dtype=np.float64)
 
 
 def spread_evenly(count: int, width: int) -> Array:

@@ -108,6 +108,7 @@ def bar_panels(
     most = _MOST_LINES // max(_lines(*pair) for points in every for pair in points)
     if total > most:
         kept = [thinned(points, max(2, most // len(every))) for points in every]
+    if sum(map(len, kept)) > most:
         kept = thinned(kept, most // 2)
     drawn = sum(map(len, kept))
     panels: dict[str, list[tuple[Curve, Point]]] = {}

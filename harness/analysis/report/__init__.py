@@ -115,10 +115,11 @@ def _evidence(results: Results) -> Iterator[Section]:
 
 
 def _provenance(results: Results) -> Iterator[Section]:
+    from harness.analysis.report.limits import shown
     from harness.analysis.report.origin import config_blocks, interval_blocks, machine_blocks
 
     yield Section("machines", "Machines and versions", tuple(machine_blocks(results)))
-    configs = tuple(config_blocks(results))
+    configs = tuple(config_blocks(shown(results).results))
     if configs:
         yield Section("configs", "Configurations", configs)
     if results.curves or results.trainings:

@@ -126,8 +126,13 @@ def _predict(
     reasons: dict[str, list[str]] = {}
     for one in made:
         reasons.setdefault(one.refused or "; ".join(refusals(one)), []).append(one.label)
-    text = "; ".join(f"{why} ({', '.join(labels)})" for why, labels in reasons.items())
+    text = "; ".join(f"{why} ({_which(labels)})" for why, labels in reasons.items())
     raise AnalysisError(f"nothing can be predicted: {text}")
+
+
+def _which(labels: Sequence[str]) -> str:
+    """Name curves; labels have commas of their own, so of several only the count."""
+    return labels[0] if len(labels) == 1 else f"{len(labels)} curves, the first: {labels[0]}"
 
 
 def _allreduce(folder: Path | None) -> CollectivesRecord | None:

@@ -7,12 +7,9 @@ device counts, nor onto several nodes by a law whose points are all on one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from harness.analysis.facets import Facet
 from harness.analysis.models.api import Model, Network, Place
@@ -24,11 +21,12 @@ from harness.analysis.models.prediction import (
     Prediction,
     Tried,
 )
+from harness.analysis.models.rates import epoch_of, rate_at, speedup_of
 from harness.analysis.models.registry import Sources
-from harness.analysis.models.selection import Candidate, Selection, ends, log_draws, select
+from harness.analysis.models.selection import Candidate, Selection, select
 from harness.analysis.scaling import Curve
 from harness.errors import AnalysisError, ConfigError
-from harness.stats import SEQUENTIAL_NOTE, BlockKey, Interval, geometric_interval
+from harness.stats import SEQUENTIAL_NOTE
 
 if TYPE_CHECKING:
     from harness.analysis.results import Results
@@ -148,8 +146,8 @@ def _prediction(selection: Selection, place: Place) -> Prediction:
     found = _first_able(selection, place)
     if isinstance(found, str):
         return replace(made, refused=found)
-    rate = _rate(selection, found, place)
-    speedup = _speedup(curve, rate)
+    rate = rate_at(selection, found, place)
+    speedup = speedup_of(curve, rate)
     term, assumption = _dominant(found.model, place, _largest(selection))
     return replace(
         made,
@@ -157,7 +155,7 @@ def _prediction(selection: Selection, place: Place) -> Prediction:
         throughput_samples_per_s=rate,
         speedup=speedup,
         efficiency=speedup.scaled(curve.base.devices / n) if speedup and curve.base else None,
-        epoch_s=_inverse(rate, _epoch_samples(curve)),
+        epoch_s=epoch_of(curve, rate),
         term=term,
         assumption=assumption,
     )
@@ -180,76 +178,6 @@ def _first_able(selection: Selection, place: Place) -> Candidate | str:
             "nodes: measure on two, or give --inter-node-us and --inter-node-gbs"
         )
     return "; ".join(dict.fromkeys(reasons))
-
-
-def _rate(selection: Selection, candidate: Candidate, place: Place) -> Interval:
-    """Return the throughput at a place, in samples/s."""
-    curve = selection.curve
-    measured = curve.points[0].throughput_samples_per_s
-    samples = _step_samples(curve, place.world_size)
-    estimate = samples / candidate.model.step_s(place)
-    logs = log_draws(selection, candidate, place)
-    if logs is None:
-        method = "one block, nothing held out: no interval"
-        return Interval(estimate, None, None, measured.level, measured.n, method)
-    low, high = ends(-logs, measured.level)
-    tested = "held-out error" if candidate.tests else "untested"
-    return Interval(
-        estimate,
-        samples * math.exp(low),
-        samples * math.exp(high),
-        measured.level,
-        measured.n,
-        f"model ({measured.method}), {tested}",
-    )
-
-
-def _speedup(curve: Curve, rate: Interval) -> Interval | None:
-    """Return S: the rate by the base's.
-
-    Both are taken to err independently. In truth they were measured in the same blocks, so what
-    slows a block down cancels: the interval is too wide rather than too narrow.
-    """
-    by_block: dict[BlockKey, list[float]] = {}
-    for point in curve.points:
-        for one in point.launches:
-            if one.speedup is not None:
-                by_block.setdefault(one.block, []).append(
-                    one.throughput_samples_per_s / one.speedup
-                )
-    if not by_block:
-        return None
-    base = geometric_interval({k: float(np.mean(v)) for k, v in by_block.items()}, rate.level)
-    estimate = rate.estimate / base.estimate
-    if rate.low is None or rate.high is None:
-        return replace(rate, estimate=estimate)
-    up = own_up = math.log(rate.high / rate.estimate)
-    down = own_down = math.log(rate.estimate / rate.low)
-    if base.low is not None and base.high is not None and base.low > 0:
-        half = math.log(base.high / base.low) / 2
-        up, down = math.hypot(own_up, half), math.hypot(own_down, half)
-    return replace(
-        rate, estimate=estimate, low=estimate * math.exp(-down), high=estimate * math.exp(up)
-    )
-
-
-def _inverse(rate: Interval, samples: float) -> Interval:
-    return replace(
-        rate,
-        estimate=samples / rate.estimate,
-        low=None if rate.high is None else samples / rate.high,
-        high=None if rate.low is None else samples / rate.low,
-    )
-
-
-def _step_samples(curve: Curve, n: int) -> int:
-    return curve.batch * n if curve.scaling == "weak" else curve.batch
-
-
-def _epoch_samples(curve: Curve) -> float:
-    """Return the training samples of an epoch, as records have them."""
-    one = curve.points[0].launches[0]
-    return round(one.epoch_s * one.throughput_samples_per_s)
 
 
 def _dominant(model: Model, place: Place, largest: Place) -> tuple[str, str]:
@@ -313,7 +241,7 @@ def _line_point(selection: Selection, one: Candidate, place: Place) -> LinePoint
     if selection.curve.scaling == "strong" and selection.curve.batch % n:
         return None
     try:
-        rate = _rate(selection, one, place)
+        rate = rate_at(selection, one, place)
     except AnalysisError:
         return None  # a model that cannot speak of a place has no line there
     return LinePoint(n, place_text(place.placement), rate.estimate, rate.low, rate.high)

@@ -21,7 +21,10 @@ measured interval cannot be told from it, and are named.
 Why g·(g + 1): a law that fits what it saw and is wrong by e one step farther has a wrong curvature
 in ln N; such an error grows as 1, 3, 6 … = g·(g + 1)/2. Twice that, because e is one number, and
 the least of several models'. The factor was set by simulation and is no theorem:
-COVERAGE
+of 300 curves up to N = 8, 16 or 32 in 3 to 5 blocks, with compute and costs that grow with N, its
+logarithm or otherwise, 95 % intervals at 2, 4 and 8 times the largest N held the truth in 95, 94
+and 93 % (up to N = 8 alone in 90, 88 and 87 %; with costs linear in N in 86, 80 and 80 %), and
+their ends were 1.3, 2.2 and 4.5 times apart in the median.
 What this cannot know: a bend farther out (a switch, a second rail, another algorithm of the
 library) is in no point of the data.
 """
@@ -148,7 +151,9 @@ def select(curve: Curve, sources: Sources) -> Selection:
     if not found:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in left)
         raise AnalysisError(f"no model can be fitted ({reasons})")
-    ranked = sorted(found, key=lambda one: (round(one.log_error, _EQUAL_DIGITS), len(one.model.parameters)))
+    ranked = sorted(
+        found, key=lambda one: (round(one.log_error, _EQUAL_DIGITS), len(one.model.parameters))
+    )
     return Selection(curve, counts[-1], counts[-2], tuple(ranked), tuple(left))
 
 

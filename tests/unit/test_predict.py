@@ -252,6 +252,8 @@ def test_a_mechanism_with_a_network_speaks_where_laws_cannot(
     assert far.throughput_samples_per_s.estimate == pytest.approx(gustafson_rate(32) / 2)
     # Its own held-out error of ln 2 is in its interval: two standard errors of it, one step on.
     assert relative_width(far) / 2 > 1.96 * 2 * math.log(2)
+    text = render_predictions([one])
+    assert "at N = 32: mechanism, the best of those that can speak of that place" in text
     assert row(single(predict(alone, (32,))), 32).refused is not None
 
 
@@ -281,6 +283,14 @@ def test_the_assumption_that_dominates_is_that_of_the_part_that_changes_most(res
     assert found.model == "usl"
     assert found.term == "crosstalk"
     assert "N·(N − 1)" in str(found.assumption)
+
+
+def test_a_part_that_stays_does_not_dominate_however_long_it_is(results: Any) -> None:
+    def rate(n: int) -> float:
+        return 4096 / (0.5 * (0.6 + 0.4 / n))
+
+    one = single(predict(results(measured(rate, **STRONG)), (64,)))
+    assert (row(one, 64).model, row(one, 64).term) == ("amdahl", "parallel part")
 
 
 def test_without_counts_doublings_are_predicted(results: Any) -> None:

@@ -125,6 +125,10 @@ def _chosen(one: CurvePrediction) -> Iterator[str]:
         else f"the only model; without N = {one.held_out} it predicts that point"
     )
     yield f"  chosen: {best.name} ({why}: {_errors(best)})"
+    for name in dict.fromkeys(row.model for row in one.predictions if row.model):
+        if name != best.name:
+            at = ", ".join(str(row.world_size) for row in one.predictions if row.model == name)
+            yield f"  at N = {at}: {name}, the best of those that can speak of that place"
     if one.alike:
         yield (
             f"  not told from it by that point: {', '.join(one.alike)}; "

@@ -275,6 +275,8 @@ def test_points_in_allocations_of_their_own_are_compared_by_their_bases() -> Non
     curve = _scattered(curve_of(WEAK[1], noise=0.0, base=True), shift)
     model = gustafson.fit_gustafson(curve)
     assert values(model)["f"] == pytest.approx(0.3, rel=1e-6)
+    pace = 1000 * math.prod(shift.values()) ** (1 / 5)  # of one device, a mean over the jobs
+    assert values(model)["λ"] == pytest.approx(pace, rel=1e-6)
     assert any("relative to its block's base" in note for note in model.notes)
     bare = replace(
         curve,

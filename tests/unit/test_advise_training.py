@@ -30,7 +30,7 @@ def trained(batch: int, block: int, found: Training, n: int = 2, **more: Any) ->
     made = config(
         "horovod", n, batch, backend="mpi", train=Train(epochs=9, target=found.target), **more
     )
-    empty = {"window": None, "phases": None, "allreduce": None, "overheads": {}}
+    empty: dict[str, Any] = {"window": None, "phases": None, "allreduce": None, "overheads": {}}
     return record(made, block, kind="train", training=found, **empty)
 
 
@@ -92,8 +92,9 @@ def test_a_batch_size_is_chosen_by_time_to_the_target(tmp_path: Path) -> None:
     assert best(one).time_s.estimate == pytest.approx(20.0 * MEAN_PACE)
     assert best(one).device_hours.estimate == pytest.approx(2 * 20.0 * MEAN_PACE / 3600)
     assert best(one).epochs == pytest.approx(2.0)
-    assert best(one).wall_s is not None
-    assert best(one).wall_s.estimate > best(one).time_s.estimate  # with its evaluations
+    wall_s = best(one).wall_s
+    assert wall_s is not None
+    assert wall_s.estimate > best(one).time_s.estimate  # with its evaluations
     assert one.cost_of == "training to mse ≤ 0.04"
     assert one.notes[0] == "the target is that of the trainings, mse ≤ 0.04"
     # 5 epochs of 3 s: now it wins.
@@ -142,7 +143,7 @@ def test_an_untrained_count_is_computed_at_the_same_global_batch_only(tmp_path: 
 
 def test_other_numerics_are_other_epochs(tmp_path: Path) -> None:
     """Epochs of fp32 say nothing of bf16 at the same global batch."""
-    half = {"execution": {"precision": "bf16"}}
+    half: dict[str, Any] = {"execution": {"precision": "bf16"}}
     records = [
         *runs(150, SHORT, 10.0),
         *windows({(4, 75): 150_000.0}),

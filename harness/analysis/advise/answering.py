@@ -133,6 +133,8 @@ def _why(
         )
     fast = min(judged, key=lambda one: one.time_s.estimate)
     cheap = min(judged, key=lambda one: one.device_hours.estimate)
+    if fast is cheap and fast is not chosen:
+        return [*found, f"fastest and cheapest of all: {_against(fast, chosen)}"]
     if fast is not chosen:
         found.append(f"fastest of all: {_against(fast, chosen)}")
     if cheap is not chosen:

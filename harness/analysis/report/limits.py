@@ -12,8 +12,8 @@ from harness.analysis.results import Results
 from harness.analysis.scaling import Curve, Point
 
 CURVES = 12  # of one facet; more in one figure cannot be told apart, or are as many panels
-FEW = 6  # are shown however many launches they have
-LAUNCHES = 1500  # of one facet, each a mark in every figure: drawing them is what takes the time
+FEW = 5  # are shown however many launches they have
+LAUNCHES = 1000  # of one facet, each a mark in every figure: drawing them is what takes the time
 FACETS = 6
 POINTS = 60  # of one curve
 TRAININGS = 60

@@ -64,7 +64,7 @@ def predict(
             "--what-if",
             metavar="CHANGE",
             help="Replay the measured step with one thing changed: cycle_time_ms=0, bandwidth=2x, "
-            "no-stragglers, graph; repeatable.",
+            "latency=0.5x, no-stragglers, no-sync, graph; repeatable.",
         ),
     ] = None,
     allreduce: Annotated[

@@ -40,7 +40,7 @@ def made(
         record(
             of(n, **more),
             block,
-            throughput=rate * (1 + block / 10) * (jitter[n][block] if jitter and n in jitter else 1),
+            throughput=rate * (1 + block / 10) * (jitter or {}).get(n, (1.0,) * blocks)[block],
             is_base=n == 1,
         )
         for block in range(blocks)

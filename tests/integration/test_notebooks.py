@@ -6,6 +6,8 @@ import ast
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +54,16 @@ def test_a_notebook_runs(path: Path, clone: Path) -> None:
     assert not [one for one in found if one["output_type"] == "error"]
 
 
-@pytest.mark.slow
-def test_a_notebook_runs_from_the_root_too(clone: Path) -> None:
-    assert _outputs(_run(NOTEBOOKS[0], clone))
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_sets_are_found_from_the_root_too(path: Path, clone: Path) -> None:
+    (setup,) = [cell for cell in json.loads(path.read_text())["cells"][:2] if "outputs" in cell]
+    (line,) = [one for one in setup["source"] if one.startswith("EXAMPLES = ")]
+    for folder in (clone, clone / "notebooks"):
+        code = f"from pathlib import Path\n{line}print(EXAMPLES.resolve())"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == os.fspath((clone / "results" / "examples").resolve())
 
 
 @pytest.mark.slow

@@ -27,9 +27,9 @@ from typing import Any
 from harness.analysis.collecting import load_arrow
 from harness.analysis.collectives import render
 from harness.analysis.table import render_table
-from harness.collectives.record import CollectivesRecord
+from harness.collectives.record import RECORD, CollectivesRecord
 from harness.collectives.record import read_record as read_collectives
-from harness.collectives.writing import RECORD, TIMES
+from harness.collectives.writing import TIMES
 from harness.errors import HarnessError, StoreError
 from harness.record import RunRecord
 from harness.store import Store, write_atomic

@@ -126,7 +126,8 @@ def _say(text: str) -> None:
 def _report(written: Written, as_json: bool) -> None:
     """Print the table (or the record) and write it and its figures beside the record."""
     from harness.analysis.collectives import csv_text, render
-    from harness.collectives.writing import RECORD, TIMES
+    from harness.collectives.record import RECORD
+    from harness.collectives.writing import TIMES
     from harness.store import write_atomic
     from harness.store.files import named_errors
 

@@ -18,6 +18,8 @@ from harness.store.migrate import check_version
 
 SCHEMA_VERSION = 2  # version 1 lacked knobs of Horovod, which were at their defaults
 
+#: Name of its file.
+RECORD = "record.json"
 #: Columns of the Parquet file: one row a library, collective, size, iteration and rank.
 TIME_COLUMNS = ("library", "collective", "bytes", "iteration", "rank", "time_s")
 

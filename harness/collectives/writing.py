@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.clock import utc_now
 from harness.collectives.measuring import Times
-from harness.collectives.record import TIME_COLUMNS, CollectivesRecord
+from harness.collectives.record import RECORD, TIME_COLUMNS, CollectivesRecord
 from harness.store import write_atomic
 from harness.store.files import named_errors
 from harness.store.raw import parquet_bytes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FOLDER = "allreduce"
-RECORD, TIMES = "record.json", "times.parquet"
+TIMES = "times.parquet"
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,8 @@ def test_every_column_of_telemetry_is_defined() -> None:
 
 def test_the_results_page_has_every_file() -> None:
     from harness.bench import TIMELINE
-    from harness.collectives.writing import FOLDER, RECORD, TIMES
+    from harness.collectives.record import RECORD
+    from harness.collectives.writing import FOLDER, TIMES
 
     runs = [str(raw_path(Path("runs"), "<run_id>", kind)) for kind in RAW]
     for name in (

@@ -30,8 +30,9 @@ _NOTHING = 1e-12
 def nonnegative_log_fit(basis: Array, logs: Array, near: Array | None = None) -> Array:
     """Return β, shape (d, p), of ``d`` samples of logarithms, (d, k), in a basis (k, p).
 
-    ``near``, (p,), is where to begin: a β of samples like these. The basis is non-negative, of full column rank, and no row of it is zero. Raises AnalysisError
-    where it is not of full rank: fewer different device counts than coefficients.
+    ``near``, (p,), is where to begin: a β of samples like these. The basis is non-negative, of full
+    column rank, and no row of it is zero. Raises AnalysisError where it is not of full rank: fewer
+    different device counts than coefficients.
     """
     if basis.shape[0] < basis.shape[1] or np.linalg.matrix_rank(basis) < basis.shape[1]:
         raise AnalysisError(

@@ -29,9 +29,8 @@ from harness.analysis.plots.style import (
     unit_axis,
 )
 from harness.collectives.definitions import LIBRARIES, bus_factor
-from harness.collectives.record import CollectivesRecord, Row, read_record
+from harness.collectives.record import RECORD, CollectivesRecord, Row, read_record
 from harness.collectives.sizes import size_text
-from harness.collectives.writing import RECORD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,7 +29,7 @@ from harness.analysis.plots.reference import IDEAL, slope_text
 from harness.analysis.plots.series import Plot
 from harness.analysis.plots.shares import phase_shares
 from harness.analysis.plots.speedup import efficiency, speedup
-from harness.analysis.plots.style import style
+from harness.analysis.plots.style import DPI, style
 from harness.analysis.plots.telemetry import utilisation
 from harness.analysis.scaling import curves
 from harness.record import DeviceTelemetry, NodeTelemetry, RunRecord, Telemetry
@@ -364,6 +364,7 @@ def test_no_text_is_cut_at_the_figures_edge() -> None:
         with style():
             plot = function(_facet(records), ("a note of wide letters: " + "W" * 60 + " and more",))
             assert plot is not None
+            plot.figure.set_dpi(DPI)  # coarser pixels would make letters wider
             canvas = FigureCanvasAgg(plot.figure)
             canvas.draw()
         texts = [*plot.figure.texts, *plot.figure.legends[0].get_texts()]

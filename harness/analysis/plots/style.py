@@ -199,8 +199,13 @@ def log_ticks(ax: Axes) -> None:
 def figure_bytes(figure: Figure, suffix: str) -> bytes:
     """Return a figure as a file's content, the same bytes for the same data.
 
-    ``suffix`` is a format of matplotlib: png, svg, pdf, ...
+    ``suffix`` is a format of matplotlib: png, svg, pdf, ... Places are found once and then kept:
+    found anew for each format they would hang on which formats were written before.
     """
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        figure.set_dpi(DPI)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
     dateless: dict[str, dict[str, Any]] = {
         "svg": {"Date": None, "Creator": "hvdscale"},
         "pdf": {"CreationDate": None, "Creator": "hvdscale", "Producer": None},

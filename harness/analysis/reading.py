@@ -34,6 +34,8 @@ UNREADABLE = "unreadable"
 SOURCE = {"file": "string", "file_bytes": "Int64", "file_mtime_ns": "Int64"}
 RECORD = re.compile(r"([A-Za-z0-9_-]{1,64}?)(?:\.attempt-(\d{1,9}))?\.json")
 
+#: Samples a second outside these are no training's: they would not fit a ratio's logarithm.
+_SLOWEST_PER_S, _FASTEST_PER_S = 1e-9, 1e15
 _CHUNK = 4096  # rows that are in memory as Python's objects at a time
 _SHARE = 4000  # files that are worth a process's start, about half a second
 _PROCESSES = 8  # more wait for the file system
@@ -205,6 +207,8 @@ def _sound(table: pa.Table) -> pa.Table:
             _note(faults, unsound, f"{name} is not finite")
     rate = table["throughput_samples_per_s"]
     _note(faults, pc.less_equal(rate, 0.0), "its throughput is not above 0")
+    unreal = pc.or_(pc.less(rate, _SLOWEST_PER_S), pc.greater(rate, _FASTEST_PER_S))
+    _note(faults, unreal, "its throughput is none that can be measured")
     if not faults:
         return table
     columns = {name: table[name].to_pylist() for name in ("file", "status", "cause")}

@@ -48,6 +48,9 @@ def _is_point(path: Path) -> bool:
         ({"last_loss": math.inf}, "last_loss is not finite"),
         ({"throughput_samples_per_s": -5.0}, "its throughput is not above 0"),
         ({"throughput_samples_per_s": 0.0}, "its numbers are none that can be measured"),
+        # Finite, and yet the ratio of two of them would be more than a number can hold.
+        ({"throughput_samples_per_s": 1e300}, "its throughput is none that can be measured"),
+        ({"throughput_samples_per_s": 1e-300}, "its throughput is none that can be measured"),
         (
             {"throughput_samples_per_s": None},
             "no record of this schema: window.throughput_samples_per_s: Input should be",

@@ -159,7 +159,7 @@ def test_a_slow_optimiser_is_update(alone: dict[str, dict[str, Any]]) -> None:
 
 def test_what_no_batch_changes_is_overhead(alone: dict[str, dict[str, Any]]) -> None:
     first = assert_first(the(alone, "plant overhead", "batch 8"), "launch-bound")
-    assert "8 times the samples" in first["evidence"][0]
+    assert "for 8.0 times the samples" in first["evidence"][0]
 
 
 def test_a_person_reads_the_answer_first(sweeps: Sweeps, alone: dict[str, dict[str, Any]]) -> None:

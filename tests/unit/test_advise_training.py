@@ -235,7 +235,7 @@ def test_a_target_that_nobody_reached(tmp_path: Path) -> None:
     one = asked(tmp_path / "s", runs(75, SHORT, 10.0), Goal(target=Target("mse", 0.001)))
     assert one.refusal == (
         "no training reached mse ≤ 0.001; the best came to 0.03 (global batch 150, N=2, 2 epochs); "
-        "they ended at their own target of 0.04; train further: hvdscale train "
+        "it ended at its own target of 0.04; train further: hvdscale train "
         f"{tmp_path}/s/sweep.yaml --set train.target=0.001 --set train.epochs=4"
     )
     assert one.candidates == ()

@@ -13,7 +13,7 @@ precision, is chosen only where it is known what it costs in epochs:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis.advise import sentences
@@ -195,7 +195,7 @@ def _per_batch(job: Job, goal: Goal, notes: Sequence[str]) -> list[Answer]:
     for speed in sorted(job.speeds, key=_batch_order):
         key = (speed.scaling, speed.batch, numerics_of(speed.place.config))
         groups.setdefault(key, []).append(speed)
-    said = (*notes, *sentences.no_batch_chosen(job.speeds, job.results))
+    said = (*notes, *sentences.no_batch_chosen(job.speeds, job.trainings, job.results))
     single = [own[0] for own in groups.values() if len(own) == 1]
     answers = []
     for (scaling, batch, numerics), own in groups.items():
@@ -262,12 +262,16 @@ def _unlike(
 ) -> list[str]:
     """Compare the machines of all good launches of a job; say what differs, or refuse it."""
     rows: dict[tuple[object, str], list[dict[str, str | None]]] = {}
+    sizes: dict[object, dict[int, str]] = {}
+    names = ("status", "config", "device", "provenance", "train_samples")
     for one in sweeps:
-        columns = [one.table[name].to_pylist() for name in ("status", "config", "device",
-                                                            "provenance")]  # fmt: skip
-        for status, config, device, provenance in zip(*columns, strict=True):
+        columns = [one.table[name].to_pylist() for name in names]
+        for status, config, device, provenance, samples in zip(*columns, strict=True):
             if status == "ok":
                 rows.setdefault((job_of(config), device), []).append({"provenance": provenance})
+                if samples is not None:
+                    sizes.setdefault(job_of(config), {}).setdefault(samples, one.name)
+    _refuse_other_data(sizes.values())
     said = []
     for key, launches in rows.items():
         differing = what_differs(launches)
@@ -276,3 +280,14 @@ def _unlike(
         if differing:
             said.append(f"{key[1]}: unlike launches are compared: {differing}")
     return said
+
+
+def _refuse_other_data(sizes: Iterable[Mapping[int, str]]) -> None:
+    """Refuse epochs of unlike length: the data behind one config may change between sweeps."""
+    for found in sizes:
+        if len(found) > 1:
+            told = ", ".join(f"{samples:,} ({name})" for samples, name in sorted(found.items()))
+            raise AnalysisError(
+                f"advice would compare epochs of unlike data: training samples are {told}; "
+                "give sweeps of the same data together"
+            )

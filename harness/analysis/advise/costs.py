@@ -14,7 +14,7 @@ from harness.analysis.advise.keys import (
     options_of,
     with_rate,
 )
-from harness.analysis.advise.measured import Speed, time_interval
+from harness.analysis.advise.measured import Place, Speed, time_interval
 from harness.analysis.advise.trained import Reached, Training, epochs_at, reached
 from harness.analysis.advise.types import Basis, BlockTime, Candidate, Factor, Target
 from harness.stats import Interval
@@ -97,32 +97,42 @@ def of_target(
 
 
 def epoch_speeds(trained: Iterable[Training]) -> list[Speed]:
-    """Return trainings as points, an epoch's time being that of the whole training's steps."""
-    found = []
+    """Return trainings as points, an epoch's time being that of the whole training's steps.
+
+    What was trained for several metrics, or at several learning rates, is one point: the time of an
+    epoch depends on neither.
+    """
+    places: dict[Place, list[Training]] = {}
     for one in trained:
-        blocks = tuple(
-            BlockTime(run.sweep, *run.trained.block, run.pair, last.train_s / last.epoch)
-            for run in one.runs
-            if (last := run.trained.moments[-1]).epoch > 0
-        )
-        if blocks:
-            found.append(
-                Speed(
-                    place=one.place,
-                    engine=one.point.engine,
-                    scaling=one.point.scaling,
-                    batch=one.batch,
-                    rank_batch=one.point.rank_batch,
-                    world_size=one.point.world_size,
-                    nodes=one.point.nodes,
-                    sweeps=one.sweeps,
-                    epoch_s=time_interval(blocks),
-                    blocks=blocks,
-                    efficiency=None,
-                    no_efficiency="trainings have no base",
-                )
-            )
-    return found
+        places.setdefault(one.place, []).append(one)
+    made = (_epoch_speed(place, found) for place, found in places.items())
+    return [one for one in made if one is not None]
+
+
+def _epoch_speed(place: Place, found: Sequence[Training]) -> Speed | None:
+    first = found[0]
+    blocks = tuple(
+        BlockTime(run.sweep, *run.trained.block, run.pair, last.train_s / last.epoch)
+        for one in found
+        for run in one.runs
+        if (last := run.trained.moments[-1]).epoch > 0
+    )
+    if not blocks:
+        return None
+    return Speed(
+        place=place,
+        engine=first.point.engine,
+        scaling=first.point.scaling,
+        batch=first.batch,
+        rank_batch=first.point.rank_batch,
+        world_size=first.point.world_size,
+        nodes=first.point.nodes,
+        sweeps=tuple(dict.fromkeys(name for one in found for name in one.sweeps)),
+        epoch_s=time_interval(blocks),
+        blocks=blocks,
+        efficiency=None,
+        no_efficiency="trainings have no base",
+    )
 
 
 def _trained(one: Training, hit: Reached, speed: Speed | None) -> Draft:

@@ -60,9 +60,12 @@ def not_reached(target: Target, trained: Sequence[Training], results: Sequence[R
         )
     place = f"global batch {best.point.global_batch}, N={best.point.world_size}"
     epochs = max(run.trained.moments[-1].epoch for run in best.runs)
-    stopped = [p.target for one in trained if (p := one.point).target is not None]
-    early = any(value != target.value for value in stopped)
-    why = f"; they ended at their own target of {stopped[0]:g}" if early else ""
+    own = best.point.target
+    # A training ends at its own target, where it gets there.
+    early = own is not None and any(
+        hit is not None for _, hit in best.hits(Target(target.metric, own))
+    )
+    why = f"; it ended at its own target of {own:g}" if early else ""
     return (
         f"no training reached {text}; the best came to {best.best():.4g} ({place}, {epochs:.3g} "
         f"epochs){why}; train further: {_further(target, results, trained)}"
@@ -124,12 +127,17 @@ def noise(found: Interval) -> str:
     low, high = noise_ends(found)
     ends = "one estimate, which scatters widely"
     if found.has_interval:
-        most = "no upper end" if low == 0 else f"{1 / low:,.0f}"
-        ends = f"[{1 / high:,.0f}, {most}] over {found.n} evaluations"
+        most = "no upper end" if low == 0 else _samples(low)
+        ends = f"[{_samples(high)}, {most}] over {found.n} evaluations"
     return (
-        f"gradient noise scale {1 / found.estimate:,.0f} samples, {ends}; epochs grow as 1 + "
+        f"gradient noise scale {_samples(found.estimate)} samples, {ends}; epochs grow as 1 + "
         "global batch / noise scale (McCandlish et al. 2018), if the learning rate suits each batch"
     )
+
+
+def _samples(inverse: float) -> str:
+    """Return 1 / ``inverse`` as a count of samples, which may be below one."""
+    return f"{1 / inverse:,.0f}" if inverse <= 0.1 else f"{1 / inverse:.2g}"
 
 
 def progress(results: Sequence[Results]) -> str:
@@ -140,15 +148,20 @@ def progress(results: Sequence[Results]) -> str:
     )
 
 
-def no_batch_chosen(found: Sequence[Speed], results: Sequence[Results]) -> list[str]:
+def no_batch_chosen(
+    found: Sequence[Speed], trained: Sequence[Training], results: Sequence[Results]
+) -> list[str]:
     """Say that throughput chooses no batch size, and what to run to choose one."""
     if len({one.global_batch for one in found}) < 2:
         return []
-    said = [
-        "no batch size is chosen: throughput alone does not tell how many epochs one needs, and "
-        "these records have neither a training to a target nor a gradient noise scale; "
-        f"run: {train_command(results, 'train.target=VALUE', 'train.epochs=10')}"
-    ]
+    why = "no batch size is chosen: throughput alone does not tell how many epochs one needs"
+    if trained:  # what they lack is said beside it: one target, or one that was reached
+        said = [f"{why}, and no training to one target does"]
+    else:
+        said = [
+            f"{why}, and these records have neither a training to a target nor a gradient noise "
+            f"scale; run: {train_command(results, 'train.target=VALUE', 'train.epochs=10')}"
+        ]
     if any(one.scaling == "weak" and one.world_size > 1 for one in found):
         said.append(
             "with a rank's batch constant the global batch grows with N: costs are of an epoch, "

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.analysis.diagnose.evidence import percent_text
 from harness.analysis.diagnose.limiters import LIMITERS
 from harness.analysis.diagnose.types import Diagnosis, Finding, Ranking
+from harness.analysis.diagnose.worst import BY_SHARE
 from harness.analysis.texts import NONE, grid_text, ratio_text, seconds_text
 from harness.stats import Interval
 
@@ -36,13 +37,15 @@ def _answer(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
 def _count(ranking: Ranking) -> str:
     total = ranking.points
     points = "1 point" if total == 1 else f"{total} points"
+    based = ranking.rule != BY_SHARE
+    of = "of the step" if based else "of the step outside compute that grows with the batch"
+    one, many = ("loses", "lose") if based else ("spends", "spend")
     for count, words in ((ranking.over_half, "half"), (ranking.over_tenth, "a tenth")):
         if count:
-            verb = "loses" if count == 1 else "lose"
-            return f"{count} of {points} {verb} more than {words} of the step."
+            return f"{count} of {points} {one if count == 1 else many} more than {words} {of}."
     if ranking.unranked == total:
         return f"{points}, of which the records say too little to rank them."
-    return f"None of {points} loses more than a tenth of the step."
+    return f"None of {points} {one} more than a tenth {of}."
 
 
 def _unranked(ranking: Ranking) -> str:

@@ -12,7 +12,8 @@ from harness.errors import AnalysisError
 from harness.record import RunRecord
 from tests import factories
 from tests.factories import config, record
-from tests.unit.test_advise_training import LONG, SHORT, asked, loaded, runs, trained, training
+from tests.unit.test_advise_training import LONG, SHORT, asked, loaded, runs, trained
+from tests.unit.test_train_analysis import training
 
 
 def _of(samples: int) -> list[RunRecord]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.analysis.diagnose import render_diagnosis
 from harness.analysis.diagnose.lateness import Spread
 from harness.analysis.diagnose.parts import Account, Ideal, Known, Look, Wire, account
 from harness.analysis.diagnose.who import who
@@ -309,6 +310,22 @@ def test_overhead_is_done_whole_by_every_rank_of_strong_scaling(tmp_path: Path) 
     assert first(found).time_s.estimate == ms(30)
     assert first(found).knobs[0].key == "global_batch_size"
     assert finding(found, "contention").time_s.estimate == ms(0)
+
+
+def test_without_a_second_batch_overhead_of_strong_scaling_is_not_called_contention(
+    tmp_path: Path,
+) -> None:
+    """The same ranks with one batch: overhead done whole and a slower pace look alike."""
+    alone = config("none", 1, 400, scaling="strong")
+    made = config("horovod", 4, 400, scaling="strong", backend="mpi")
+    kept = blocks(alone, [rank(0.0, 40.0, 40.0, 0.0, 0.0)], is_base=True)
+    kept += blocks(made, [rank(0.0, 40.0, 10.0, 1.0, 0.0)] * 4)
+    found = diagnosed(tmp_path, kept)
+    assert first(found).limiter == "compute"
+    assert first(found).time_s.estimate == ms(30)
+    assert not any(one.limiter == "contention" for one in found.findings)
+    assert any("a second global_batch_size" in one.add for one in found.missing)
+    assert "limited by compute that did not shrink with the batch" in render_diagnosis([found])
 
 
 def test_overhead_of_weak_scaling_is_the_bases_too(tmp_path: Path) -> None:

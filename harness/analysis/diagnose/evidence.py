@@ -220,6 +220,7 @@ _EVIDENCE: dict[str, Callable[[Subject], Iterator[str]]] = {
     "interference": _interference,
     "oversubscription": _contention,
     "contention": _contention,
+    "compute": _contention,
     "instrument": _instrument,
     "unmarked": _unmarked,
 }

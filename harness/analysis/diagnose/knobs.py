@@ -128,6 +128,11 @@ def _contention(subject: Subject) -> Iterator[Knob]:
     yield Knob("cores_per_rank", "equal for base and point (fixed), one hardware thread a core")
 
 
+def _compute(subject: Subject) -> Iterator[Knob]:
+    yield Knob("global_batch_size", "larger; two of them tell the part that does not shrink")
+    yield from (one for one in _contention(subject) if one.key != "global_batch_size")
+
+
 def _instrument(subject: Subject) -> Iterator[Knob]:
     yield Knob("measure.instruments", "without telemetry, or leave a core to its sampler")
 
@@ -147,6 +152,7 @@ _KNOBS: dict[str, Callable[[Subject], Iterator[Knob]]] = {
     "interference": _interference,
     "oversubscription": _oversubscription,
     "contention": _contention,
+    "compute": _compute,
     "instrument": _instrument,
     "unmarked": _unmarked,
 }

@@ -37,7 +37,8 @@ of its own. The base's wait and transfer are zero where it is one rank.
 5. *interference*, where ablation was measured: (step with − without the all-reduce) − exposed sync.
 6. *oversubscription* or *contention*: forward + backward beyond the ideal's, less 4 and 5. It has
    the first name where a node has more ranks (or cores given to them) than cores, else the second:
-   shared caches, memory, clocks, or hooks; the records say no more.
+   shared caches, memory, clocks, or hooks; the records say no more. With strong scaling and nothing
+   that tells the part of 4, both are one, *compute*: what does not shrink with the batch is in it.
 7. *instrument*: the telemetry's cost beyond the base's. It runs in the window, so its time is in
    other parts, too, and does not add up with them. Instruments after the window cost it nothing.
 8. *unmarked*: step − sum of the phases, beyond the base's. Marked steps are other steps than the
@@ -86,6 +87,11 @@ _ALL = (
     Limiter("interference", "what communication costs besides waiting for it"),
     Limiter("oversubscription", "compute slowed down by more ranks than cores"),
     Limiter("contention", "forward and backward slower than the base's"),
+    Limiter(
+        "compute",
+        "forward and backward beyond their share; a fixed part and a slower pace not told apart",
+        "compute that did not shrink with the batch",
+    ),
     Limiter("instrument", "the telemetry that ran beside the window"),
     Limiter(
         "unmarked",

@@ -26,7 +26,7 @@ def missing(
             "whether the all-reduce is held up by negotiation or by the wire",
             "measure.instruments: [phases, timeline], or a shorter horovod.cycle_time_ms beside it",
         )
-    if "contention" in large and subject.point.world_size > 1:
+    if {"contention", "compute"} & large and subject.point.world_size > 1:
         if subject.point.interference_s is None:
             yield Missing(
                 "whether communication or what ranks share slows compute down",

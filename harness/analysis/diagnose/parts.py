@@ -140,7 +140,9 @@ def _compute(own: Look, ideal: Ideal, known: Known) -> dict[str, float | None]:
     excess = own.compute_s - ideal.part * theirs
     whole = (1.0 - ideal.part) * fixed if fixed is not None and ideal.part < 1 else None
     rest = excess - (whole or 0.0) - (own.launch.interference_s or 0.0)
-    return {"launch-bound": whole, "contention": rest}
+    # Overhead that stays as the batch shrinks, or a slower pace: only a second batch tells.
+    untold = ideal.part < 1 and fixed is None
+    return {"launch-bound": whole, "compute" if untold else "contention": rest}
 
 
 def _shared(own: Look, ideal: Ideal, known: Known) -> dict[str, float]:

@@ -19,6 +19,7 @@ from harness.analysis.texts import (
     rate_text,
     ratio_text,
     seconds_text,
+    slope_text,
     time_text,
 )
 from harness.analysis.training import trainings
@@ -31,6 +32,7 @@ _HEAD = (
 )
 _INTERFERENCE = "interference"  # a column only where it was measured
 _CAUSE_CHARS = 160
+_ROUNDING = 5e-3  # of a sum: three digits show no more
 
 
 def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool = False) -> str:
@@ -79,7 +81,7 @@ def _facet(facet: Facet) -> Iterator[str]:
 def _heading(curve: Curve) -> str:
     words = [curve.label]
     if curve.slope:
-        words.append(f"fitted slope of S against N {ratio_text(curve.slope)}")
+        words.append(f"fitted slope of S against N {slope_text(curve.slope)}")
     if curve.note:
         words.append(curve.note)
     unpaired = sum(point.unpaired for point in curve.points) if curve.base else 0
@@ -143,6 +145,11 @@ def _phase_sum(point: Point) -> str | None:
         for word, name in _PHASE_WORDS.items()
         if (found := getattr(point, name)) is not None
     ]
+    # Of one rank alone the time between backward and update is in the sum and in no phase.
+    named = sum(found.estimate for name in _PHASE_WORDS.values() if (found := getattr(point, name)))
+    rest_s = point.phase_sum_s.estimate - named
+    if rest_s > _ROUNDING * named:
+        parts.insert(len(parts) - 1, f"between backward and update {seconds_text(rest_s)}")
     total, step = seconds_text(point.phase_sum_s.estimate), seconds_text(point.step_s.estimate)
     difference = percent(point.phases_minus_step)
     return f"{' + '.join(parts)} = {total}, the window's step {step} ({difference})"
@@ -157,10 +164,12 @@ def _ablation(_: Curve, point: Point) -> str | None:
 
 
 def _telemetry(_: Curve, point: Point) -> str | None:
-    found = point.telemetry
+    found = dict(point.telemetry)
+    if "rank_rss_max_bytes" in found:
+        found["rank_rss_mb"] = found["rank_rss_max_bytes"] / 1e6
     words = {
         "rank_cpu_cores": "{:.2f} cores a rank",
-        "rank_rss_max_bytes": "{:.3g} bytes resident",
+        "rank_rss_mb": "{:,.0f} MB resident",
         "gpu_utilisation": "GPU {:.0%} busy",
         "gpu_sm_activity": "SM activity {:.1%}",
         "gpu_power_w": "{:.0f} W",
@@ -225,8 +234,8 @@ def _timeline(_: Curve, point: Point) -> str | None:
 def _with_error(interval: Interval | None, error_s: float | None) -> str:
     """Return a time with its interval over launches, or the standard error of a single one."""
     if interval is None or interval.has_interval or error_s is None:
-        return time_text(interval)
-    return f"{seconds_text(interval.estimate)} ±{seconds_text(error_s, digits=2)}"
+        return time_text(interval).replace("-", "−")
+    return f"{seconds_text(interval.estimate)} ±{seconds_text(error_s, digits=2)}".replace("-", "−")
 
 
 def _failed(found: Sequence[Failure]) -> Iterator[str]:

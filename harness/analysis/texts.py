@@ -75,6 +75,15 @@ def ratio_text(interval: Interval | None) -> str:
     return f"{digits_text(interval.estimate)} {_ends(interval, digits_text)}"
 
 
+def slope_text(interval: Interval | None) -> str:
+    """Return a slope with the ends of its interval, of which the lower one may be below zero."""
+    if interval is None:
+        return NONE
+    values = (interval.estimate, interval.low, interval.high)
+    estimate, *ends = (digits_text(one) for one in values if one is not None)
+    return f"{estimate} [{', '.join(ends)}]".replace("-", "−") if ends else estimate
+
+
 def _ends(interval: Interval, text_of: Callable[[float], str]) -> str:
     """Return ``[low, high]`` of a geometric mean, or that it bounds nothing."""
     assert interval.low is not None

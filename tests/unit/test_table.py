@@ -3,15 +3,17 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.analysis import render_table
-from harness.analysis.texts import seconds_text
+from harness.analysis.texts import seconds_text, slope_text
 from harness.errors import AnalysisError
 from harness.record import ClockCheck, FeedTimes, RunRecord
+from harness.stats import Interval
 from tests import factories
 from tests.factories import config, failure, record
 
@@ -91,6 +93,28 @@ def test_the_phases_sum_stands_against_the_windows_step(tmp_path: Path) -> None:
         "phases at N=2: data 35.6 µs + forward 213 µs + backward 391 µs + exposed sync 299 µs + "
         "update 56.9 µs = 996 µs, the window's step 1.01 ms (−1.4 %)"
     ]  # fmt: skip
+
+
+def test_what_one_rank_does_between_backward_and_update_is_named(tmp_path: Path) -> None:
+    records = _two(2)
+    for i, one in enumerate(records):
+        if one.config.engine == "none" and one.phases is not None:
+            named = sum(
+                getattr(one.phases, f"{part}_s")
+                for part in ("data", "forward", "backward", "update")
+            )
+            phases = one.phases.model_copy(update={"sum_s": named + 100e-6})
+            records[i] = one.model_copy(update={"phases": phases}).sealed()
+    text = render_table(factories.write_results(tmp_path / "s", records))
+    (base,) = _below(text, "none")
+    assert "+ between backward and update 100 µs + update" in base
+    assert "between" not in _below(text, "mpi")[0]
+
+
+def test_a_slope_may_reach_below_zero() -> None:
+    slope = Interval(0.129, -0.16, 0.418, 0.95, 3, "t")
+    assert slope_text(slope) == "0.129 [−0.160, 0.418]"
+    assert slope_text(replace(slope, low=None, high=None)) == "0.129"
 
 
 def test_interference_is_a_column_only_where_it_was_measured(tmp_path: Path) -> None:

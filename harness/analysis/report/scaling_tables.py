@@ -29,6 +29,7 @@ from harness.analysis.texts import (
     rate_text,
     ratio_text,
     seconds_text,
+    slope_text,
     time_text,
 )
 from harness.stats import Interval
@@ -122,7 +123,7 @@ def _time(found: Interval | None) -> Cell:
 
 
 def _remarks(facet: Facet) -> Iterator[str]:
-    slopes = [f"{curve.label} {ratio_text(curve.slope)}" for curve in facet.curves if curve.slope]
+    slopes = [f"{curve.label} {slope_text(curve.slope)}" for curve in facet.curves if curve.slope]
     if slopes:
         yield f"Fitted slope of S against N, another number than E: {'; '.join(slopes)}"
     for curve in facet.curves:

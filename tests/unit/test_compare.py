@@ -423,6 +423,27 @@ def test_two_sweeps_are_not_paired_and_say_on_what_they_ran(tmp_path: Path) -> N
     assert "not measured side by side" in found.notes[0]
 
 
+def test_what_could_have_been_shown_is_said_where_nothing_is(tmp_path: Path) -> None:
+    rates: dict[str, tuple[float, ...]] = {
+        "mpi": (100.0, 104.0, 96.0),
+        "gloo": (101.0, 102.0, 97.0),
+    }
+    one, both = (
+        launches(rates),
+        launches(rates) + launches({**rates, "gloo": (90.0, 99.0, 108.0)}, 4),
+    )
+    heads = []
+    for name, made in (("one", one), ("both", both)):
+        found = compare_values(results(tmp_path / name, made), "backend=mpi", "backend=gloo")
+        heads.append(render_comparison(found).splitlines()[0])
+        shown = [f"{100 * pair.smallest:.2g} %" for pair in found.pairs if pair.smallest]
+        assert all(text in heads[-1] for text in shown)
+    assert heads[0].startswith("No difference is shown at the only point; the smallest that could")
+    assert heads[0].endswith("% there.")
+    assert heads[1].startswith("No difference is shown at any of 2 points; the smallest that could")
+    assert heads[1].endswith("% by the point.")
+
+
 def test_settings_of_the_shell_are_named_by_side(tmp_path: Path) -> None:
     environment = {"OMP_NUM_THREADS": "1", "NCCL_ALGO": "Ring"}
     theirs = [

@@ -68,10 +68,8 @@ def _answer(comparison: Comparison) -> str:
             parts.append(f"{verdict} at {_of(len(found), len(pairs))} ({_range(found)})")
     unshown = [pair for pair in told if pair.verdict == "not shown"]
     if not parts:
-        widest = max(pair.smallest or 0.0 for pair in unshown)
-        text = f"No difference is shown at {_of(len(unshown), len(pairs))}"
-        if widest < BOUNDLESS - 1:
-            text += f", where one of {_percent(widest)} would have been"
+        text = f"No difference is shown at {_any_of(len(unshown), len(pairs))}"
+        text += _could_show([pair.smallest or 0.0 for pair in unshown])
     else:
         text = f"B is {' and '.join(parts)}"
         text += f"; at {len(unshown)} no difference is shown" if unshown else ""
@@ -87,6 +85,20 @@ def _of(count: int, total: int) -> str:
     if total == 1:
         return "the only point"
     return f"all {total} points" if count == total else f"{count} of {total} points"
+
+
+def _any_of(count: int, total: int) -> str:
+    return f"any of {total} points" if 1 < total == count else _of(count, total)
+
+
+def _could_show(smallest: Sequence[float]) -> str:
+    """Say which differences these blocks could have shown, the least one and the largest."""
+    least, widest = min(smallest), max(smallest)
+    if widest >= BOUNDLESS - 1:
+        return ""
+    ends = list(dict.fromkeys((_percent(least), _percent(widest))))
+    which = "by the point" if len(ends) > 1 else "there"
+    return f"; the smallest that could have been: {' to '.join(ends)} {which}"
 
 
 def _range(pairs: Sequence[Pair]) -> str:

@@ -121,9 +121,9 @@ def _why(
             f"{_ratio_words(fit[0], chosen, objective)}; the smaller is preferred"
         )
     elif tied:
-        names = ", ".join(one.label for one in tied[:3])
-        more = f" and {len(tied) - 3} more" if len(tied) > 3 else ""
-        found.append(f"not to be told from it by these blocks: {names}{more}, none of them smaller")
+        names = "; ".join(one.label for one in tied[:3])
+        more = f"; and {len(tied) - 3} more" if len(tied) > 3 else ""
+        found.append(f"not to be told from it, and not smaller: {names}{more}")
     found += _bounds(chosen, judged, goal, objective)
     limit = goal.deadline_s
     if limit is not None and chosen.wall_s is not None and upper(chosen.wall_s) > limit:

@@ -159,8 +159,8 @@ def no_batch_chosen(
         said = [f"{why}, and no training to one target does"]
     else:
         said = [
-            f"{why}, and these records have neither a training to a target nor a gradient noise "
-            f"scale; run: {train_command(results, 'train.target=VALUE', 'train.epochs=10')}"
+            f"{why}, and no training to a target or gradient noise scale of this job was "
+            f"given; run: {train_command(results, 'train.target=VALUE', 'train.epochs=10')}"
         ]
     if any(one.scaling == "weak" and one.world_size > 1 for one in found):
         said.append(

@@ -9,9 +9,10 @@ from harness.analysis.advise.words import (
     device_word,
     efficiency_text,
     hours_text,
+    share_text,
     spans_text,
 )
-from harness.analysis.texts import NONE, line_text, ratio_text
+from harness.analysis.texts import NONE, line_text
 
 _ROWS = 12  # of the table of candidates, at most
 
@@ -92,7 +93,7 @@ def _row(candidate: Candidate, one: Answer, basis: bool) -> list[str]:
         candidate.label,
         spans_text(candidate.time_s),
         hours_text(candidate.device_hours),
-        ratio_text(candidate.efficiency) if candidate.efficiency else NONE,
+        share_text(candidate.efficiency) if candidate.efficiency else NONE,
         *([candidate.basis] if basis else []),
         "; ".join(said),
     ]

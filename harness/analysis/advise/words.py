@@ -45,7 +45,15 @@ def device_word(device: str) -> str:
 
 def efficiency_text(candidate: Candidate) -> str:
     """Return ``E 0.83 [0.81, 0.85]``, or that it is not known."""
-    return f"E {ratio_text(candidate.efficiency)}" if candidate.efficiency else "E unknown"
+    found = candidate.efficiency
+    return f"E {share_text(found)}" if found else "E unknown"
+
+
+def share_text(efficiency: Interval) -> str:
+    """Return an efficiency; that of a base is 1 by definition, and no interval is measured."""
+    if efficiency.low == efficiency.high == 1.0:
+        return "1 (base)"
+    return ratio_text(efficiency)
 
 
 def brief(candidate: Candidate) -> str:

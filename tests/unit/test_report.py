@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.analysis import diagnose as diagnose_module
 from harness.analysis.report import figures as figures_module
 from harness.analysis.report import report_html, write_report
 from harness.analysis.report.document import Paragraph, Section, number_cell
@@ -320,6 +321,21 @@ def test_a_figure_with_very_many_marks_is_a_png(
     monkeypatch.setattr(figures_module, "_ROWS_OF_SVG", 3)
     monkeypatch.setattr(figures_module, "FIGURES", 1)
     assert "data:image/png;base64,iVBOR" in str(list(figures_module.figure_blocks(whole)))
+
+
+@without_figures
+def test_points_are_diagnosed_once(whole: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads raw steps, which takes most of the time of many launches."""
+    made, calls = diagnose_module.diagnose, []
+
+    def counted(*given: Any, **more: Any) -> Any:
+        calls.append(given)
+        return made(*given, **more)
+
+    monkeypatch.setattr(diagnose_module, "diagnose", counted)
+    text = Seen(report_html(whole)).text
+    assert "Diagnosis of the worst points" in text
+    assert len(calls) == 1
 
 
 @without_figures

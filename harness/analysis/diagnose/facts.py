@@ -11,6 +11,7 @@ from harness.analysis.diagnose.lateness import Spread, spread
 from harness.analysis.points import Launch
 from harness.analysis.results import Results
 from harness.errors import StoreError
+from harness.store.raw import raw_path
 
 _COLUMNS = (
     *("run_id", "status", "cores_per_rank", "provenance", "telemetry_overhead"),
@@ -47,6 +48,10 @@ class Facts:
         return self._spreads[run_id]
 
     def _read(self, run_id: str) -> Spread | None:
+        path = raw_path(self._results.folder / "runs", run_id, "steps")
+        if not path.exists():  # said without reading the record, of which there may be thousands
+            self.unread[run_id] = f"{path}: is missing"
+            return None
         try:
             found = self._results.steps(run_id, "phases")
         except StoreError as error:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import harness
 from harness.analysis.report.document import Block, Bullets, Section
 from harness.analysis.results import Results, nothing_measured
 from harness.errors import AnalysisError
+
+if TYPE_CHECKING:
+    from harness.analysis.report.diagnosed import Worst
 
 __all__ = ["report_html", "write_report"]
 
@@ -59,27 +63,31 @@ def _subtitle(results: Results) -> str:
 
 def _sections(results: Results) -> Iterator[Section]:
     from harness.analysis.report.answer import answer
+    from harness.analysis.report.diagnosed import worst_of
     from harness.analysis.report.failed import failed_blocks
 
-    measured = bool(results.curves or results.trainings)
-    yield Section("answer", "Answer", answer(results), tuple(_answers(results)) if measured else ())
+    measured, worst = bool(results.curves or results.trainings), worst_of(results)
+    parts = tuple(_answers(results, worst)) if measured else ()
+    yield Section("answer", "Answer", answer(results), parts)
     if measured:
-        yield Section("evidence", "Evidence", (), tuple(_evidence(results)))
+        yield Section("evidence", "Evidence", (), tuple(_evidence(results, worst)))
     yield Section("provenance", "Provenance", (), tuple(_provenance(results)))
     yield Section("failed", "Failed launches", tuple(failed_blocks(results)))
 
 
-def _answers(results: Results) -> Iterator[Section]:
+def _answers(results: Results, worst: Worst) -> Iterator[Section]:
     from harness.analysis.report.advised import advice_blocks
     from harness.analysis.report.diagnosed import limiter_blocks
     from harness.analysis.report.said import or_sentence
 
     if results.curves:
-        yield Section("limiter", "Main limiter", or_sentence(results, limiter_blocks))
+        yield Section(
+            "limiter", "Main limiter", or_sentence(results, lambda _: limiter_blocks(worst))
+        )
     yield Section("advice", "Advice", or_sentence(results, advice_blocks))
 
 
-def _evidence(results: Results) -> Iterator[Section]:
+def _evidence(results: Results, worst: Worst) -> Iterator[Section]:
     from harness.analysis.report.compared import comparison_blocks
     from harness.analysis.report.diagnosed import diagnosis_blocks
     from harness.analysis.report.figures import figure_blocks
@@ -105,8 +113,8 @@ def _evidence(results: Results) -> Iterator[Section]:
         ("more", "Further measurements", tuple(more_blocks(seen)), curves),
         ("backends", "Backends compared", or_sentence(results, comparison_blocks), curves),
         ("models", "Models and predictions", or_sentence(results, prediction_blocks), curves),
-        ("diagnosis", "Diagnosis of the worst points", or_sentence(results, diagnosis_blocks),
-         curves),
+        ("diagnosis", "Diagnosis of the worst points",
+         or_sentence(results, lambda _: diagnosis_blocks(worst)), curves),
         ("trainings", "Trainings", tuple(training_blocks(seen.trainings)), True),
     )  # fmt: skip
     yield from (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from harness.analysis.report.document import (
@@ -24,6 +25,9 @@ from harness.analysis.texts import NONE, time_text
 if TYPE_CHECKING:
     from harness.analysis.diagnose import Diagnosis, Finding
 
+#: Gives the diagnosis of the worst points.
+Worst = Callable[[], "tuple[Diagnosis, ...]"]
+
 WORST = 3
 _OF_LOSS, _OF_STEP = 0.05, 0.02  # a limiter below both stands in the table alone
 _TERMS = (
@@ -41,18 +45,28 @@ _HEAD = (
 )
 
 
-def limiter_blocks(results: Results) -> Iterator[Block]:
+def worst_of(results: Results) -> Worst:
+    """Return a call that diagnoses once, however often it is made: it reads raw steps."""
+
+    @cache
+    def worst() -> tuple[Diagnosis, ...]:
+        from harness.analysis.diagnose import diagnose
+
+        return diagnose(results, worst=WORST)
+
+    return worst
+
+
+def limiter_blocks(worst: Worst) -> Iterator[Block]:
     """Yield the answer of the diagnosis alone: the main limiter."""
-    from harness.analysis.diagnose import diagnose, render_diagnosis
+    from harness.analysis.diagnose import render_diagnosis
 
-    yield Paragraph(first_line(render_diagnosis(diagnose(results, worst=WORST))))
+    yield Paragraph(first_line(render_diagnosis(worst())))
 
 
-def diagnosis_blocks(results: Results) -> Iterator[Block]:
+def diagnosis_blocks(worst: Worst) -> Iterator[Block]:
     """Yield each of the worst points with its limiters, evidence and knobs."""
-    from harness.analysis.diagnose import diagnose
-
-    found = diagnose(results, worst=WORST)
+    found = worst()
     if found:
         yield Paragraph(f"Worst is judged by: {found[0].ranking.rule}.", muted=True)
         yield Terms(_TERMS)

@@ -179,6 +179,7 @@ def test_a_timeline_tells(tmp_path: Path) -> None:
     assert first(found).limiter == "negotiation"
     assert first(found).time_s.estimate == pytest.approx(MEAN * 45 * MS - 650e-6)
     assert finding(found, "transfer").time_s.estimate == pytest.approx(650e-6)
+    assert not finding(found, "transfer").time_s.has_interval  # one launch's, in every block
     assert finding(found, "sync").time_s.estimate == 0
     assert "timeline: negotiation 1.50 ms, queue 40.0 µs, 1.5 all-reduces a step" in [
         *first(found).evidence
@@ -354,6 +355,7 @@ def test_an_ablation_tells_interference_from_the_rest(tmp_path: Path) -> None:
     assert first(found).limiter == "interference"
     assert first(found).time_s.estimate == pytest.approx(8 * MS)
     assert finding(found, "contention").time_s.estimate == pytest.approx((MEAN * 10 - 8) * MS)
+    assert "measure.instruments" not in {one.key for one in finding(found, "contention").knobs}
 
 
 def test_one_launch_knows_the_error_of_its_ablation(tmp_path: Path) -> None:
@@ -525,3 +527,25 @@ def test_a_rank_is_named_by_no_chance(steps: int, share: float, ranks: int, name
     assert found is not None
     assert (found.rank, found.named) == (ranks - 1, named)
     assert (found.phase == "data_s") == named
+
+
+def test_a_backend_is_advised_only_where_it_can_be_and_was_not_measured(tmp_path: Path) -> None:
+    slow = [rank(sync=20.0)] * 2
+
+    def actions(name: str, *engines: tuple[str, str]) -> list[str]:
+        kept = [
+            one
+            for engine, backend in engines
+            for one in blocks(config(engine, 2, backend=backend), slow, isolated=30.0)
+        ]
+        found = diagnosed(tmp_path / name, [*base(), *kept])
+        return [knob.action for knob in finding(found, "sync").knobs if knob.key == "backend"] + [
+            knob.action for knob in finding(found, "transfer").knobs if knob.key == "backend"
+        ]
+
+    assert actions("alone", ("horovod", "gloo")) == ["mpi: measure it beside this one"]
+    (both,) = actions("both", ("horovod", "gloo"), ("horovod", "mpi"))
+    assert "compare with backend=gloo backend=mpi" in both
+    made = blocks(config("ddp", 2, backend="gloo"), slow, isolated=2.0)
+    ddp = finding(diagnosed(tmp_path / "ddp", [*base(), *made]), "transfer")
+    assert "backend" not in {knob.key for knob in ddp.knobs}

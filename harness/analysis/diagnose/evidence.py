@@ -105,7 +105,8 @@ def _reducing(subject: Subject) -> Iterator[str]:
                 isolated = time_text(other.allreduce_p50_s)
                 yield f"with a cycle of {other_ms:g} ms: {told}, isolated {isolated}"
     if subject.timeline_wire_s is not None:
-        yield f"timeline: all-reduce + copies {seconds_text(subject.timeline_wire_s)}"
+        wire = seconds_text(subject.timeline_wire_s)
+        yield f"timeline, launches of its own: all-reduce + copies {wire}"
 
 
 def _sync(subject: Subject) -> Iterator[str]:

@@ -18,6 +18,7 @@ from harness.stats import BlockKey, Interval, mean_interval
 Values = list[tuple[BlockKey, float]]
 #: Of what one launch tells by its own blocks: standard errors to either side, about 95 %.
 _ERRORS = 2.0
+_ROUNDING = 1e-9  # of equal values' mean
 
 
 def findings(
@@ -58,7 +59,7 @@ def _finding(
 ) -> Finding:
     time_s = over_blocks(subject, values)
     assert time_s is not None  # there are values
-    time_s = _with_own_error(subject, name, time_s)
+    time_s = _with_own_error(subject, name, _of_one_timeline(subject, name, time_s))
     if name == "contention" and subject.crowding:
         name = "oversubscription"
     share = None
@@ -78,6 +79,15 @@ def _finding(
 
 def _is_large(one: Finding) -> bool:
     return one.verdict != "not shown" and one.share_of_step >= SHARED_SHARE
+
+
+def _of_one_timeline(subject: Subject, name: str, time_s: Interval) -> Interval:
+    """Return the wire's time without an interval where every block has it from the one timeline."""
+    if name != "transfer" or subject.timeline_wire_s is None or time_s.low is None:
+        return time_s
+    if time_s.high is None or time_s.high - time_s.low > _ROUNDING * abs(time_s.estimate):
+        return time_s
+    return replace(time_s, low=None, high=None, method="one launch's timeline")
 
 
 def _with_own_error(subject: Subject, name: str, time_s: Interval) -> Interval:

@@ -58,10 +58,7 @@ def _negotiation(subject: Subject) -> Iterator[Knob]:
 def _transfer(subject: Subject) -> Iterator[Knob]:
     config = subject.config
     on_gpu = subject.curve.device == "cuda"
-    others = {"gloo": "nccl" if on_gpu else "mpi", "mpi-host": "nccl"}
-    other = (others | ({"mpi": "nccl"} if on_gpu else {})).get(subject.curve.backend or "")
-    if other:
-        yield Knob("backend", f"{other}, or measure it beside this one")
+    yield from _backend(subject, on_gpu)
     if subject.point.nodes > 1:
         yield Knob("placement", "fewer nodes, filled up; and which interface is used")
         if subject.curve.backend == "nccl" and config["horovod.hierarchical_allreduce"] == "False":
@@ -72,6 +69,24 @@ def _transfer(subject: Subject) -> Iterator[Knob]:
     yield Knob("execution.accumulate", "above 1: one all-reduce for several batches")
     key = "batch_size" if subject.curve.scaling == "weak" else "global_batch_size"
     yield Knob(key, "larger: fewer all-reduces an epoch")
+
+
+def _backend(subject: Subject, on_gpu: bool) -> Iterator[Knob]:
+    """Yield a backend to try, or, where it was measured at this place, how to compare the two."""
+    if on_gpu:
+        others = {"gloo": "nccl", "mpi-host": "nccl", "mpi": "nccl"}
+    else:
+        others = {"gloo": "mpi"} if subject.horovod else {}  # DDP knows no MPI
+    mine = subject.curve.backend or ""
+    other = others.get(mine)
+    if other is None:
+        return
+    beside = subject.neighbours.other_backends(subject.curve, subject.point)
+    if any(curve.backend == other for curve, _ in beside):
+        compared = f"hvdscale compare with backend={mine} backend={other}"
+        yield Knob("backend", f"{other}, if it is faster: {compared} tells")
+    else:
+        yield Knob("backend", f"{other}: measure it beside this one")
 
 
 def _sync(subject: Subject) -> Iterator[Knob]:
@@ -121,7 +136,9 @@ def _oversubscription(subject: Subject) -> Iterator[Knob]:
 
 def _contention(subject: Subject) -> Iterator[Knob]:
     if subject.point.world_size > 1:
-        yield Knob("measure.instruments", "ablation: it tells whether communication is the cause")
+        if subject.point.interference_s is None:
+            tells = "it tells whether communication is the cause"
+            yield Knob("measure.instruments", f"ablation: {tells}")
         yield Knob("placement", "fewer ranks a node (spread), to see whether they share memory")
     if subject.curve.scaling == "strong":
         yield Knob("global_batch_size", "larger: parts of a batch may be too small to be efficient")

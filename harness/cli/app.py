@@ -129,7 +129,10 @@ def collect(
 
 @app.command()
 def plot(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A sweep's folder or name.")],
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH", help="A sweep's folder or name, or a result of allreduce."),
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Default: plots/ in the sweep.")
     ] = None,

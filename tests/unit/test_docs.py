@@ -129,7 +129,8 @@ def test_all_is_said_of_every_metric(anchor: str) -> None:
 def test_what_no_column_leads_to_is_defined_too() -> None:
     assert {"speedup-and-efficiency", "collectives"} <= set(DEFINED)
     # Of tables of their own, or of several launches.
-    apart = {"collectives", "training-to-an-end", "gradient-noise-scale", "comparisons", "advice"}
+    apart = {"collectives", "training-to-an-end", "gradient-noise-scale"}
+    apart |= {"comparisons", "diagnosis", "advice"}
     assert set(DEFINED) - LINKED == apart
 
 

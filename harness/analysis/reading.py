@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,7 @@ def read_rows_of(store: Store, sources: Sequence[Source]) -> pa.Table:
     for at in range(0, len(sources), _CHUNK):
         with without_garbage_collection():
             rows = [source.row() | _row(store, source) for source in sources[at : at + _CHUNK]]
-            tables.append(_sound(arrow_table(rows, SOURCE | COLUMNS)))
+            tables.append(_sound(_typed(rows)))
     return pa.concat_tables(tables)
 
 
@@ -189,6 +189,22 @@ def _sealed(path: str) -> dict[str, Any] | None:
         return data if is_whole(text, data) else None
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def _typed(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows as a table; one with a number that its column cannot hold is a failure."""
+    import pyarrow as pa
+
+    try:
+        return arrow_table(rows, SOURCE | COLUMNS)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        if len(rows) == 1:
+            cause = f"{rows[0]['file']}: its numbers are none that can be measured ({error})"
+            kept = ("file", "file_bytes", "file_mtime_ns", "sweep", "run_id", "attempt")
+            plain = {name: rows[0].get(name) for name in kept}
+            return arrow_table([plain | {"status": UNREADABLE, "cause": cause}], SOURCE | COLUMNS)
+    half = len(rows) // 2
+    return pa.concat_tables([_typed(rows[:half]), _typed(rows[half:])])
 
 
 def _sound(table: pa.Table) -> pa.Table:

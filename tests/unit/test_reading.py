@@ -47,6 +47,8 @@ def _is_point(path: Path) -> bool:
         ({"throughput_samples_per_s": math.nan}, "throughput_samples_per_s is not finite"),
         ({"last_loss": math.inf}, "last_loss is not finite"),
         ({"throughput_samples_per_s": -5.0}, "its throughput is not above 0"),
+        ({"throughput_samples_per_s": 10**400}, "its numbers are none that can be measured"),
+        ({"steps": 10**30}, "its numbers are none that can be measured"),
         ({"throughput_samples_per_s": 0.0}, "its numbers are none that can be measured"),
         # Finite, and yet the ratio of two of them would be more than a number can hold.
         ({"throughput_samples_per_s": 1e300}, "its throughput is none that can be measured"),

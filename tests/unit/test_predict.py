@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import cli
-from harness.analysis.models import registry
+from harness.analysis.models import registry, render
 from harness.analysis.models.api import Network, Parameter, Place, Term
 from harness.analysis.models.predict import packed, place_text, predict
 from harness.analysis.models.prediction import CurvePrediction, Prediction
@@ -297,6 +297,23 @@ def test_without_counts_doublings_are_predicted(results: Any) -> None:
     one = single(predict(results(measured(gustafson_rate)), ()))
     assert [found.world_size for found in one.predictions] == [32, 64, 128]
     assert all(found.extrapolated for found in one.predictions)
+
+
+def test_far_out_nothing_is_told_and_all_numbers_stay_finite(results: Any) -> None:
+    broken = {1: 1000.0, 2: 2000.0, 4: 1.0}  # the largest N breaks down, as on too few cores
+    for noise in (0.0, 0.3):
+        found = results(measured(broken.__getitem__, tuple(broken), noise=noise, blocks=2, node=8))
+        one = single(predict(found, (1_000_000,), devices_per_node=1_000_000))
+        made = row(one, 1_000_000)
+        for interval in (made.throughput_samples_per_s, made.speedup, made.epoch_s):
+            assert interval is not None
+            assert 0 < interval.low < 1e-6 * interval.estimate
+            assert 1e6 * interval.estimate < interval.high < math.inf
+        assert "[wide]" in render_predictions((one,))
+
+
+def test_a_peak_without_an_upper_end_is_endless() -> None:
+    assert render._number(math.inf) == "∞"
 
 
 def test_models_from_2_do_not_speak_of_one_device(results: Any) -> None:

@@ -12,6 +12,10 @@ from harness.analysis.models.selection import Candidate, Selection, ends, log_dr
 from harness.analysis.scaling import Curve
 from harness.stats import BlockKey, Interval, geometric_interval
 
+#: Far out an error in ln grows without end; farther than e^±50 from the estimate nothing is told,
+#: and soon no number is left to say it.
+_LARGEST = 50.0
+
 
 def rate_at(selection: Selection, candidate: Candidate, place: Place) -> Interval:
     """Return the throughput at a place, in samples/s."""
@@ -23,7 +27,8 @@ def rate_at(selection: Selection, candidate: Candidate, place: Place) -> Interva
     if logs is None:
         method = "one block, nothing held out: no interval"
         return Interval(estimate, None, None, measured.level, measured.n, method)
-    low, high = ends(-logs, measured.level)
+    centre = math.log(estimate / samples)
+    low, high = np.clip(ends(-logs, measured.level), centre - _LARGEST, centre + _LARGEST)
     tested = "held-out error" if candidate.tests else "untested"
     return Interval(
         estimate,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from harness.analysis.models.api import Parameter
@@ -194,4 +195,6 @@ def _parameter(one: Parameter) -> str:
 def _number(value: float) -> str:
     if value == 0:
         return "0"
-    return f"{value:.3g}" if abs(value) < 999.5 or value == float("inf") else f"{value:,.0f}"
+    if math.isinf(value):
+        return "∞"  # an end that there is not, as of a peak where throughput may never turn
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from dataclasses import dataclass
 
 from harness.errors import ConfigError, did_you_mean
@@ -13,6 +13,9 @@ WITH_VALUE = {
     "bandwidth": "a factor, e.g. bandwidth=2x",
     "latency": "a factor, e.g. latency=0.5x",
 }
+#: No cable, processor or cycle is so many times another.
+_MOST, _LEAST = 1e6, 1e-6
+_NUMBER = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?|[0-9]+\.")
 PLAIN = ("no-stragglers", "no-sync", "graph")
 
 
@@ -43,10 +46,11 @@ def parse_change(text: str) -> Change:
         near = did_you_mean(name, [*WITH_VALUE, *PLAIN])
         raise ConfigError(f"--what-if knows no '{name}'{near}; there are: {there}")
     number = value if name == "cycle_time_ms" else value.removesuffix("x")
-    try:
-        found = float(number)
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found) or found < 0 or (found == 0 and name == "bandwidth"):
-        raise ConfigError(f"--what-if {name} takes {WITH_VALUE[name]}, got '{value}'")
+    found = float(number) if _NUMBER.fullmatch(number) else -1.0
+    least = _LEAST if name == "bandwidth" else 0.0
+    if not least <= found <= _MOST:
+        raise ConfigError(
+            f"--what-if {name} takes {WITH_VALUE[name]} (from {least:g} to {_MOST:,.0f}), "
+            f"got '{value}'"
+        )
     return Change(name, found)

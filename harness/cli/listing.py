@@ -126,9 +126,16 @@ def sweep_folder(path: str, results: Path) -> Path:
     named = _preset_folder(path, results)
     if named is not None and (named / "sweep.json").is_file():
         return named
+    if _allreduce_folder(path, results) is not None:
+        raise ConfigError(
+            f"'{path}' is a result of hvdscale allreduce, not of a sweep: hvdscale plot draws it, "
+            "and hvdscale predict SWEEP takes it as --allreduce"
+        )
     there = [folder.name for folder in _folders(results)]
+    several = "neither " if len(candidates) > 1 else ""
+    lacks = "has a" if several else "has no"
     raise ConfigError(
-        f"no results of '{path}': neither {' nor '.join(map(str, candidates))} has a sweep.json"
+        f"no results of '{path}': {several}{' nor '.join(map(str, candidates))} {lacks} sweep.json"
         f"{did_you_mean(path, there)}; run it first, or give --results"
     )
 

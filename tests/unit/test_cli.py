@@ -118,7 +118,7 @@ class TestUsage:
             (["run", "demoo"], "did you mean 'demo'"),
             (["ls", "/nonexistent"], "no results folder"),
             (["plot", "nothing"], "no results of 'nothing'"),
-            (["collect", "/nonexistent/x"], "no results of '/nonexistent/x'"),
+            (["collect", "/nonexistent/x"], "'/nonexistent/x': /nonexistent/x has no sweep.json"),
             (["plot", "demo", "--format", "pgn"], "did you mean 'png'"),
             (["plot", "demo", "--format", ","], "name at least one"),
         ],
@@ -518,3 +518,11 @@ class TestReading:
             folder = tmp_path / load_sweep(preset).name
             Store.open(folder, create=True)
             assert sweep_folder(preset, tmp_path) == folder
+
+
+def test_a_result_of_allreduce_in_place_of_a_sweep_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "record.json").write_text("{}")
+    assert cli.main(["predict", str(tmp_path)]) == 2
+    assert "is a result of hvdscale allreduce, not of a sweep" in error_line(capsys)

@@ -175,7 +175,8 @@ def _first_able(selection: Selection, place: Place) -> Candidate | str:
     if lacking:
         return (
             "on several nodes, and all was measured on one, which says nothing of what is between "
-            "nodes: measure on two, or give --inter-node-us and --inter-node-gbs"
+            "nodes: measure on two, or give --inter-node-us and --inter-node-gbs; where one node "
+            "holds more devices than were measured: --devices-per-node"
         )
     return "; ".join(dict.fromkeys(reasons))
 

@@ -96,6 +96,8 @@ class Shortener:
 
 def make_set(source: Path, out: Path, about: str | None = None) -> None:
     """Write the example set of ``source`` into ``out``; HarnessError where that cannot be right."""
+    if source.resolve() == out.resolve():  # what it held goes away, and its raw samples with it
+        raise StoreError(f"{out}: is the folder that the set is made of; choose another one")
     if out.exists() and not (out / README).is_file() and any(out.iterdir()):
         raise StoreError(f"{out}: holds something else than an example set; choose another folder")
     out.mkdir(parents=True, exist_ok=True)
@@ -294,6 +296,9 @@ def main() -> int:
     except HarnessError as error:
         print(f"example_set: error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(f"example_set: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -198,6 +198,24 @@ def test_what_cannot_be_published_is_an_error(sweep: Path, tmp_path: Path) -> No
         TOOL.make_set(sweep, tmp_path / "set")
 
 
+def test_a_set_is_not_made_in_the_folder_that_it_is_made_of(sweep: Path, tmp_path: Path) -> None:
+    before = _make(sweep, tmp_path / "set")
+    with pytest.raises(StoreError, match="is the folder that the set is made of"):
+        TOOL.make_set(tmp_path / "set", tmp_path / "set")
+    assert _files(tmp_path / "set") == before
+    assert any(name.endswith(".parquet") for name in before)
+
+
+def test_a_place_that_cannot_be_written_is_one_line(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr("sys.argv", ["example_set", str(sweep), str(tmp_path / "file" / "set")])
+    assert TOOL.main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"example_set: error: {tmp_path}/file/set: Not a directory"
+
+
 def test_a_config_with_a_path_is_an_error_as_its_hash_is_the_id(tmp_path: Path) -> None:
     workload = {"name": "lstm", "options": {"file": "/home/anna/text"}}
     record = factories.record(factories.config(workload=workload))

@@ -108,7 +108,7 @@ def test_the_answer_names_what_was_measured_base_and_the_best_and_worst_efficien
     assert "none@1 (the plain training step on one device, without Horovod)" in lead
     points = [p for c in whole.curves if c.engine != "none" for p in c.points if p.world_size > 1]
     values = [p.efficiency.estimate for p in points if p.efficiency]
-    assert f"between {min(values):#.3g} [" in lead
+    assert f"efficiency on 2 devices or more lies between {min(values):#.3g} [" in lead
     assert f"and {max(values):#.3g} [" in lead
     assert "1 launch gave no measurement" in lead
 

@@ -152,8 +152,10 @@ def _scaling(results: Results) -> str:
     named = point_name(best_curve, best, results.curves)
     if len(points) == 1:
         return f"{against} its efficiency is {_e(best)} ({named}); 1 is the ideal."
+    least = min(point.world_size for _, point in points)
+    more = f" on {least} devices or more" if least > base.devices else ""
     return (
-        f"{against}, efficiency lies between {_e(worst)} "
+        f"{against}, efficiency{more} lies between {_e(worst)} "
         f"({point_name(worst_curve, worst, results.curves)}) and {_e(best)} ({named}); "
         "1 is the ideal."
     )

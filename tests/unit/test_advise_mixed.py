@@ -61,6 +61,32 @@ def test_trainings_to_several_targets_are_not_said_to_be_none(tmp_path: Path) ->
     assert any("no training to one target does" in note for note in one.notes)
 
 
+def test_trainings_without_a_step_are_said_to_tell_nothing(tmp_path: Path) -> None:
+    only_first = training([0.5], target=None)
+    records = [trained(75, k, only_first) for k in range(2)]
+    one = asked(tmp_path / "s", records)
+    assert one.recommended is None
+    assert one.refusal == (
+        "its trainings were evaluated before their first step alone; train longer: hvdscale train "
+        f"{tmp_path}/s/sweep.yaml --set train.epochs=10"
+    )
+
+
+def test_an_efficiency_of_one_block_is_no_interval_to_judge_by(tmp_path: Path) -> None:
+    """All points have three blocks, the base has one: so has E."""
+    made = factories.records((1, 2, 4), ("mpi",), (75,), blocks=3)
+    kept = [one for one in made if not (one.block.is_base and one.block.repeat > 0)]
+    one = asked(tmp_path, kept, Goal(min_efficiency=0.95 * 0.55))
+    assert one.recommended is not None
+    assert one.recommended.efficiency is not None
+    assert not one.recommended.efficiency.has_interval
+    assert one.provisional is not None
+    assert "--min-efficiency is judged by an estimate alone" in one.provisional
+    free = asked(tmp_path / "free", kept)
+    assert free.provisional is not None
+    assert "--min-efficiency" not in free.provisional
+
+
 def test_a_noise_scale_below_one_sample_is_no_zero(tmp_path: Path) -> None:
     quiet = [(1.0, 4.0)] * 2  # tr(Σ), |G|²: a quarter of a sample
     records = [*runs(75, [0.5, 0.3], 10.0, noise=quiet), *runs(700, [0.5, 0.3], 6.0, noise=quiet)]

@@ -191,6 +191,8 @@ def _noise(job: Job, numerics: Numerics) -> Interval | None:
 
 def _per_batch(job: Job, goal: Goal, notes: Sequence[str]) -> list[Answer]:
     """Return an answer for each declared batch size and kind of numerics."""
+    if not job.speeds:
+        return [_refused(job, goal, sentences.no_step(job.results))]
     groups: dict[tuple[str, int, Numerics], list[Speed]] = {}
     for speed in sorted(job.speeds, key=_batch_order):
         key = (speed.scaling, speed.batch, numerics_of(speed.place.config))

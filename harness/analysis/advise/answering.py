@@ -55,11 +55,12 @@ def answer(question: Question, candidates: Sequence[Candidate], goal: Goal) -> A
     chosen = simplest([fit[0], *tied], objective)
     rest = [one for one in fit if one is not chosen]
     runner_up, to_win = _runner_up(chosen, rest, judged, goal, objective)
+    provisional = (_provisional(chosen, rest), _bare_efficiency(chosen, goal))
     labels = [one.label for one in (fit[0], *tied) if one is not chosen] if tied else []
     return replace(
         empty,
         recommended=chosen,
-        provisional=_provisional(chosen, rest),
+        provisional="; ".join(filter(None, provisional)) or None,
         tied=tuple(labels),
         why=tuple(_why(chosen, judged, tied, goal, objective)),
         runner_up=runner_up,
@@ -99,6 +100,17 @@ def _provisional(chosen: Candidate, rest: Sequence[Candidate]) -> str | None:
     return (
         f"by estimates alone: {of} one block and so no interval, and no difference from "
         "them can be told from noise; run more blocks (measure.blocks: 5)"
+    )
+
+
+def _bare_efficiency(chosen: Candidate, goal: Goal) -> str | None:
+    """Say that the limit was judged by one block's efficiency, whose base ran in no other."""
+    efficiency = chosen.efficiency
+    if goal.min_efficiency is None or efficiency is None or efficiency.has_interval:
+        return None
+    return (
+        "--min-efficiency is judged by an estimate alone: its base is in one block, so E has no "
+        "interval; run the base in every block"
     )
 
 

@@ -43,6 +43,12 @@ def untrained(target: Target, results: Sequence[Results]) -> str:
     return f"no training of it has the metric {target.metric}; run: {command}"
 
 
+def no_step(results: Sequence[Results]) -> str:
+    """Say that nothing is known of a job whose trainings were evaluated before any step alone."""
+    command = train_command(results, "train.epochs=10")
+    return f"its trainings were evaluated before their first step alone; train longer: {command}"
+
+
 def not_reached(target: Target, trained: Sequence[Training], results: Sequence[Results]) -> str:
     """Say how far the trainings came, and how to train them further."""
     best = min(trained, key=lambda one: one.best() * (1 if one.point.lower_is_better else -1))

@@ -322,6 +322,8 @@ def test_placements_are_an_axis_and_are_written_as_in_a_sweep(tmp_path: Path) ->
         ("backend", "backend=mpi", ConfigError, "no key=value"),
         ("placement=x", "placement=2", ConfigError, "not a placement"),
         ("seed=[", "seed=1", ConfigError, "not a YAML value"),
+        ("seed=2026-13-45", "seed=1", ConfigError, "not a YAML value: month"),
+        ("seed=" + "[" * 5000, "seed=1", ConfigError, "not a YAML value"),
         ("placement=1", "placement=4", None, ""),
     ],
 )
@@ -340,6 +342,27 @@ def test_points_without_their_like_say_how_near_they_are(tmp_path: Path) -> None
     mine = results(tmp_path / "s", made)
     with pytest.raises(AnalysisError, match=r"nearest differ in placement \(2, 4\)"):
         compare_values(mine, "backend=mpi", "backend=gloo")
+
+
+def test_scalings_of_other_batches_say_that_these_differ(tmp_path: Path) -> None:
+    weak = factories.records((2, 4), ("mpi",), (75,), 2)
+    strong = factories.records((2, 4), ("mpi",), (1024,), 2, scaling="strong")
+    found = results(tmp_path / "s", [*weak, *strong])
+    with pytest.raises(AnalysisError, match="a rank's batch or the device count is another"):
+        compare_values(found, "scaling=weak", "scaling=strong")
+
+
+def test_values_measured_in_different_allocations_say_that_no_test_parts_them(
+    tmp_path: Path,
+) -> None:
+    made = [
+        record(config("horovod", 4, backend=backend), r, factor=1 + 0.01 * r, allocation=place)
+        for backend, place in (("mpi", "job:1"), ("gloo", "job:2"))
+        for r in range(4)
+    ]
+    found = compare_values(results(tmp_path / "s", made), "backend=mpi", "backend=gloo")
+    assert found.pairs[0].throughput.test == "Welch's t"
+    assert any("no test can tell it from the difference of A and B" in one for one in found.notes)
 
 
 def test_one_block_cannot_tell(tmp_path: Path) -> None:

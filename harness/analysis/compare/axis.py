@@ -99,7 +99,8 @@ def _as_text(text: str, key: str) -> str:
         return _placement(text)
     try:
         value: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    # Of a date that there is not, of an integer of thousands of digits, of thousands of brackets.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{key}={text}: not a YAML value: {error}") from None
     if isinstance(value, list):
         return " + ".join(map(str, value)) or "none"

@@ -173,5 +173,7 @@ def _nearest(a: Sequence[Item], b: Sequence[Item], free: Sequence[str]) -> str:
         ]
 
     found = min((apart(one, other) for one in a for other in b), key=len, default=[])
+    if not found:
+        return "in each pair a rank's batch or the device count is another"
     more = f", and {len(found) - _SHOWN} more keys" if len(found) > _SHOWN else ""
     return f"the two nearest differ in {', '.join(found[:_SHOWN])}{more}"

@@ -62,9 +62,12 @@ def _side_by_side(
     if not of_sweeps and all(found.test == "paired t" for found in contrasts):
         return
     if not of_sweeps:
+        once = 1 in (len(a.allocations), len(b.allocations))
+        apart = once and a.allocations != b.allocations
+        untold = ", and no test can tell it from the difference of A and B" if apart else ""
         yield (
             "unpaired points: their two sides have fewer than two blocks in common, so what else "
-            "changed between their blocks is in the ratio"
+            f"changed between their blocks is in the ratio{untold}"
         )
         return
     when = f"A {_period(a)}, B {_period(b)}"

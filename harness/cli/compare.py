@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def command_compare(
 
 def _parted(what: Sequence[str], results: Path) -> tuple[list[Path], list[str]]:
     """Sort the arguments into sweeps' folders and ``key=value``, one sweep or two of each."""
-    values = [word for word in what if "=" in word and not Path(word).is_dir()]
+    values = [word for word in what if "=" in word and not os.path.isdir(word)]
     sweeps = [word for word in what if word not in values]
     if (len(sweeps), len(values)) not in ((2, 0), (1, 2)):
         raise ConfigError(f"{_USAGE}; got: {' '.join(what)}")

@@ -109,9 +109,9 @@ def _allreduce_folder(path: str, results: Path) -> Path | None:
     if "/" not in path:
         candidates += [results / path, results / "allreduce" / path]
     for folder in candidates:
-        if (folder / "sweep.json").is_file():
+        if _has(folder, "sweep.json"):
             return None
-        if (folder / _RECORD).is_file():
+        if _has(folder, _RECORD):
             return folder
     return None
 
@@ -121,10 +121,10 @@ def sweep_folder(path: str, results: Path) -> Path:
     candidates = [Path(path)] if "/" in path or path in (".", "..") else []
     candidates += [results / path, Path(path)] if not candidates else []
     for folder in candidates:
-        if (folder / "sweep.json").is_file():
+        if _has(folder, "sweep.json"):
             return folder
     named = _preset_folder(path, results)
-    if named is not None and (named / "sweep.json").is_file():
+    if named is not None and _has(named, "sweep.json"):
         return named
     if _allreduce_folder(path, results) is not None:
         raise ConfigError(
@@ -138,6 +138,13 @@ def sweep_folder(path: str, results: Path) -> Path:
         f"no results of '{path}': {several}{' nor '.join(map(str, candidates))} {lacks} sweep.json"
         f"{did_you_mean(path, there)}; run it first, or give --results"
     )
+
+
+def _has(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_file()
+    except OSError as error:  # it may not be looked into, or no file can have such a name
+        raise ConfigError(f"{folder}: cannot be read: {error.strerror}") from error
 
 
 def _preset_folder(source: str, results: Path) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,4 +141,4 @@ def _allreduce(folder: Path | None) -> CollectivesRecord | None:
         return None
     from harness.collectives.record import read_record
 
-    return read_record(folder / "record.json" if folder.is_dir() else folder)
+    return read_record(folder / "record.json" if os.path.isdir(folder) else folder)

@@ -203,6 +203,16 @@ def test_shares_are_of_the_phases_sum_and_fill_the_bar() -> None:
     assert ax.texts[0].get_text() == "30.0 % [30.0, 30.0]"
 
 
+def test_a_bar_that_ends_early_says_what_it_lacks() -> None:
+    one = record(config("horovod", 1, backend="mpi"))
+    assert one.phases is not None
+    assert one.phases.sum_s is not None
+    longer = one.phases.model_copy(update={"sum_s": 1.1 * one.phases.sum_s})
+    gap = record(config("horovod", 1, backend="mpi"), phases=longer)
+    assert "white at a bar's end" in _said(_draw(phase_shares, [gap]).figure)
+    assert "white" not in _said(_draw(phase_shares, [one]).figure)
+
+
 def test_an_interval_of_a_share_ends_where_shares_do() -> None:
     made = config("horovod", 2, backend="mpi")
     one = record(made).phases

@@ -1,4 +1,4 @@
-"""What share of a step each phase has: one bar a point, all of them of one length."""
+"""What share of a step each phase has: one bar a point, of the phases' sum."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _BAR = 0.72  # part of its line
 _PERCENT = 100.0
+_VISIBLE = 0.005  # of a bar
 _FIELDS = (*((field, name) for field, name, _ in PHASES), ("exposed_sync_s", "exposed_sync"))
 
 
@@ -50,6 +51,7 @@ def phase_shares(facet: Facet, notes: Sequence[str]) -> Plot | None:
             "a phase / the phases' sum, in instrumented steps after the window, means over ranks "
             "and launches; exposed sync: transfer + wait",
             facet.interval_text,
+            _white(measured),
             _without(facet),
             left_out,
             *notes,
@@ -123,6 +125,16 @@ def _sync_text(point: Point) -> str:
     # Student's interval knows no bounds, but a share has them.
     low, high = max(0.0, share.low), min(1.0, share.high)
     return f"{text} [{_PERCENT * low:.1f}, {_PERCENT * high:.1f}]"
+
+
+def _white(curves: Sequence[Curve]) -> str:
+    """Say what a bar that ends early lacks; nothing where a reader could not see it."""
+    for _, point in points_of(curves):
+        shares = [share_of(point, field, _level(point)) for field, _, _ in PHASES]
+        named = sum(share.estimate for share in shares if share is not None)
+        if point.world_size == 1 and _is_measured(point) and 1.0 - named > _VISIBLE:
+            return "white at a bar's end: one rank's time between backward and update, no phase"
+    return ""
 
 
 def _without(facet: Facet) -> str:

@@ -7,7 +7,7 @@ version did not know yet is a key at its default.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -100,6 +100,25 @@ def is_base_of(base: str, point: str) -> bool:
     if mine["engine"] == "ddp" and wanted not in ("nccl", "gloo"):
         wanted = "gloo"
     return bool(mine.get("backend") == wanted)
+
+
+@lru_cache(maxsize=16384)
+def shared_key(config: str) -> Hashable:
+    """Return what a base and its point have in common: only configs with one key can fit.
+
+    So the bases of a curve are looked up; to try every config with every other takes the longer
+    the more there are of both.
+    """
+    data = parsed(config)
+    kept = {key: value for key, value in data.items() if key not in _FREE and value is not None}
+    return _hashable(kept)
+
+
+def _hashable(value: Any) -> Hashable:
+    """Return data that is equal where ``value`` is, as 1 and 1.0 are."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _hashable(one)) for key, one in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def _alike_measured(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ another number than E (a curve may be straight and yet far below the ideal) and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from harness.analysis.match import (
     is_base_of,
     is_timeline,
     own_launcher,
+    shared_key,
     timeline_key,
 )
 from harness.analysis.points import Launch, Point, make_point
@@ -151,6 +152,9 @@ class _Bases:
         for row in rows:
             if (row["engine"], row["world_size"]) == (name.engine, name.devices):
                 self._by_config.setdefault(row["config"], []).append(row)
+        self._alike: dict[Hashable, list[str]] = {}
+        for config in self._by_config:
+            self._alike.setdefault(shared_key(config), []).append(config)
 
     def of(self, rows: Sequence[Row]) -> tuple[list[Row], str | None]:
         """Return the launches that are the base of a curve with ``rows``, or none and the reason.
@@ -159,7 +163,7 @@ class _Bases:
         without Horovod cannot tell which of two tunings of Horovod should be its base.
         """
         point = rows[0]["config"]
-        fitting = [c for c in self._by_config if is_base_of(c, point)]
+        fitting = [c for c in self._alike.get(shared_key(point), ()) if is_base_of(c, point)]
         if not fitting:
             return [], f"no launch is its base {self.name}"
         # A plain step that was asked for under srun is a point, and not the base of the others.

@@ -129,7 +129,8 @@ def read_jitter(
         try:
             own_s = _own_times(steps(run_id, "phases"))
         except StoreError as error:
-            own_s, missing = None, str(error)
+            # What the store advises is of files that one wants back; here the reason is enough.
+            own_s, missing = None, str(error).partition("; ")[0]
         if own_s is None:
             continue
         by_block.setdefault(block, []).append(own_deviations(own_s * scales[run_id]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,17 @@ def test_neither_base_nor_phases(tmp_path: Path) -> None:
     text = render_diagnosis([found])
     assert text.startswith("1 point, of which the records say too little to rank them.")
     assert "no ideal step" in text
+
+
+def test_blocks_of_unlike_pace_hide_no_loss_that_their_ratio_shows(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, [*base(), *blocks(horovod(), [rank(sync=20.0)] * 2)])
+    assert found.lost_s is not None
+    wide = replace(found, lost_s=replace(found.lost_s, low=-1.0, high=1.0))
+    assert wide.loses
+    assert "has no loss that is shown" not in render_diagnosis([wide])
+    assert found.efficiency is not None
+    denied = replace(wide, efficiency=replace(found.efficiency, low=0.1, high=1.1))
+    assert not denied.loses
 
 
 def test_a_point_that_loses_nothing_is_not_blamed(tmp_path: Path) -> None:

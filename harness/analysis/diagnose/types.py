@@ -94,8 +94,15 @@ class Diagnosis:
 
     @property
     def loses(self) -> bool:
-        """Say whether there is a loss that its interval does not deny."""
-        return self.lost_s is not None and verdict(self.lost_s) != "not shown"
+        """Say whether there is a loss that its interval does not deny, or the paired E's shows.
+
+        Blocks of unlike pace scatter the seconds that are lost, and leave the ratio as it is.
+        """
+        if self.lost_s is None:
+            return False
+        most = self.efficiency.high if self.efficiency else None
+        paired = most is not None and most < 1.0
+        return verdict(self.lost_s) != "not shown" or (paired and self.lost_s.estimate > 0)
 
     @property
     def ideal_s(self) -> float | None:

@@ -48,6 +48,20 @@ def test_one_place_trained_for_two_metrics_is_one_point(tmp_path: Path) -> None:
     assert one.recommended is None
 
 
+def test_what_is_trained_further_is_the_sweep_of_the_trainings(tmp_path: Path) -> None:
+    windows = [record(config("horovod", 2, backend="mpi"), block) for block in range(2)]
+    sweeps = [
+        load_results(factories.write_results(tmp_path / "windows", windows)),
+        load_results(factories.write_results(tmp_path / "trainings", runs(75, [0.5, 0.3], 10.0))),
+    ]
+    for one in advise(sweeps, Goal(target=Target("mse", 0.01))).answers:
+        assert one.refusal is not None
+        if "train further" in one.refusal:
+            assert f"hvdscale train {tmp_path}/trainings/sweep.yaml" in one.refusal
+            return
+    pytest.fail("no answer says to train further")
+
+
 def test_trainings_that_fell_short_are_not_said_to_have_ended_at_a_target(tmp_path: Path) -> None:
     one = asked(tmp_path, runs(75, [0.5, 0.3], 10.0), Goal(target=Target("mse", 0.01)))
     assert one.refusal is not None

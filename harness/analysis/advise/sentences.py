@@ -29,8 +29,9 @@ def target_text(target: Target, training: Training) -> str:
 
 
 def train_command(results: Sequence[Results], *settings: str) -> str:
-    """Return the command that trains what a sweep measured."""
-    source = str(results[0].folder / "sweep.yaml") if results else "SWEEP.yaml"
+    """Return the command that trains what a sweep measured, on where one trained already."""
+    first = next((one for one in results if one.trainings), next(iter(results), None))
+    source = str(first.folder / "sweep.yaml") if first else "SWEEP.yaml"
     words = ["hvdscale", "train", source]
     for setting in settings:
         words += ["--set", setting]

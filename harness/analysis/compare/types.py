@@ -88,6 +88,15 @@ class Comparison:
     level: float
 
     @property
+    def apart(self) -> bool:
+        """Say whether a side lies in one allocation that the other has no part in.
+
+        Then the difference of two allocations is in the ratio, and no scatter tells how much.
+        """
+        alone = 1 in (len(self.a.allocations), len(self.b.allocations))
+        return alone and self.a.allocations != self.b.allocations
+
+    @property
     def compared(self) -> tuple[Pair, ...]:
         """Return the pairs that the answer is about."""
         return tuple(pair for pair in self.pairs if not pair.control)

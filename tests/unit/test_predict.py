@@ -203,7 +203,12 @@ def test_no_law_predicts_onto_nodes_that_were_not_measured(results: Any) -> None
         )
     wide = single(predict(alone, (32,), devices_per_node=32))
     assert row(wide, 32).refused is None
-    assert any("32 devices a node were asked for, 16 at most" in note for note in wide.notes)
+    taken = "a node of 32 devices is taken; 16 at most were measured"
+    assert any(taken in note for note in wide.notes)
+    unasked = single(predict(alone, ()))  # as nothing tells of a second node, on a larger one
+    assert [(one.placement, one.refused) for one in unasked.predictions] == [
+        ("32", None), ("64", None), ("128", None),
+    ]  # fmt: skip
     two_nodes = single(predict(results(measured(gustafson_rate, node=8)), (64,)))
     assert (row(two_nodes, 64).placement, row(two_nodes, 64).nodes) == ("8x8", 8)
     assert row(two_nodes, 64).refused is None

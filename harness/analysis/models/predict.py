@@ -47,9 +47,10 @@ def predict(
     """Predict every curve of an engine that distributes, at each of ``devices``.
 
     Without ``devices``: at twice, four and eight times a curve's largest N. ``devices_per_node``
-    defaults to the most that a node had in the curve. A curve, or a count of it, that the data
-    cannot support has a reason in place of numbers. Raises ConfigError on counts that are none,
-    AnalysisError where there is no such curve.
+    defaults to the most that a node had in the curve; where neither is given and nothing is known
+    of what lies between nodes, to one node that takes them all. A curve, or a count of it, that the
+    data cannot support has a reason in place of numbers. Raises ConfigError on counts that are
+    none, AnalysisError where there is no such curve.
     """
     wrong = [n for n in (*devices, devices_per_node or 1) if not 1 <= n <= _MAX_DEVICES]
     if wrong:
@@ -88,8 +89,10 @@ def _curve(
         selection = select(curve, sources)
     except AnalysisError as error:
         return _described(curve, refused=str(error))
-    node = devices_per_node or _node(curve)
     wanted = sorted(set(devices)) or [selection.held_out * 2**k for k in range(1, _DOUBLINGS + 1)]
+    node = devices_per_node or _node(curve)
+    if not devices and devices_per_node is None and not _joined(curve, sources):
+        node = wanted[-1]  # all that can be said something of: a larger node; the notes say so
     places = [packed(n, node) for n in wanted]
     made = _described(curve, refused=None)
     return replace(
@@ -102,6 +105,11 @@ def _curve(
         lines=tuple(_lines(selection, places, node)),
         notes=(*made.notes, *_notes(selection, places)),
     )
+
+
+def _joined(curve: Curve, sources: Sources) -> bool:
+    """Say whether anything is known of what lies between nodes."""
+    return sources.network is not None or any(point.nodes > 1 for point in curve.points)
 
 
 def _described(curve: Curve, refused: str | None) -> CurvePrediction:
@@ -252,7 +260,7 @@ def _notes(selection: Selection, places: Sequence[Place]) -> Iterator[str]:
     curve = selection.curve
     node, asked = _node(curve), max(max(place.placement) for place in places)
     if asked > node:
-        yield f"{asked} devices a node were asked for, {node} at most were measured"
+        yield f"a node of {asked} devices is taken; {node} at most were measured on one"
     smallest = min(point.rank_batch for point in curve.points)
     fitting = [place.world_size for place in places if curve.batch % place.world_size == 0]
     far = curve.batch // max(fitting, default=1)

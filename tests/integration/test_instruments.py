@@ -119,7 +119,8 @@ def test_table_and_figures(sweep: Path, data_dir: Path) -> None:
     assert "timeline, a step: negotiation" in text
     drawn = hvdscale(folder, data_dir, "plot", "all", "--format", "png").splitlines()
     assert {Path(line).stem for line in drawn} == {
-        "speedup", "efficiency", "exposed_sync", "phases", "epoch_time",
+        "speedup", "efficiency", "throughput", "exposed_sync", "exposed_sync_epoch", "phases",
+        "phase_shares", "epoch_time", "epoch_time_devices", "batches", "allreduce", "utilisation",
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from harness.analysis.points import Point
 from harness.analysis.scaling import Curve
 from harness.record import CONSEQUENCE, COSTLY
 
+_UNSURE = "too unsteady to tell"
 _SHOWN = 4  # flags named in a figure; the table has all of them
 
 
@@ -58,10 +59,12 @@ def figure_flags(curves: Sequence[Curve], instruments: Sequence[str]) -> list[st
     ``instruments`` are those that what is drawn depends on. At most a few lines; the table has all.
     """
     costs = [text for curve in curves for text in _costs(curve, f", {curve.label}", instruments)]
-    shown = costs if len(costs) <= _SHOWN else costs[: _SHOWN - 1]
-    if len(costs) > len(shown):
+    shown = costs
+    if len(costs) > _SHOWN:  # those that can be told first
+        shown = [text for text in costs if not text.endswith(_UNSURE)][: _SHOWN - 1]
         more = len(costs) - len(shown)
-        shown.append(f"{more} more costs above {100 * COSTLY:g} %: see the table")
+        others = f"{more} more" if shown else str(more)
+        shown.append(f"{others} costs above {100 * COSTLY:g} %, or unsteady: see the table")
     found = [p.steadiness for c in curves for p in c.points if p.steadiness]
     launches = sum(one.launches for one in found)
     drifting = sum(one.drifting for one in found)
@@ -89,7 +92,7 @@ def _costs(curve: Curve, label: str, instruments: Iterable[str] = CONSEQUENCE) -
         if sure:
             yield f"{name} {verb} {', '.join(sure)}{label}: {CONSEQUENCE[name]}"
         if unsure:
-            yield f"{name} {verb} {', '.join(unsure)}{label}: too unsteady to tell"
+            yield f"{name} {verb} {', '.join(unsure)}{label}: {_UNSURE}"
 
 
 def _cost(costs: Sequence[float], error: float | None) -> str:

@@ -82,7 +82,7 @@ def _cells(point: TrainedPoint, aimed: bool, noisy: bool) -> list[str]:
         str(point.global_batch),
         f"{point.epochs.estimate:.3g}",
         time_text(point.train_s),
-        _value(point.value),
+        value_text(point.value),
     ]
     if aimed:
         epochs = point.epochs_to_target
@@ -99,7 +99,7 @@ def _cells(point: TrainedPoint, aimed: bool, noisy: bool) -> list[str]:
     return cells
 
 
-def _value(found: Interval) -> str:
+def value_text(found: Interval) -> str:
     """Return a metric, with half of its interval where launches differ in it."""
     text = f"{found.estimate:.4g}"
     if found.low is None or found.high is None:

@@ -229,7 +229,18 @@ def test_a_figure_names_a_few_costs_and_counts_the_rest() -> None:
     flags = figure_flags(found, ["phases"])
     assert len(flags) == 4
     assert flags[0].startswith("phases cost 50 % at N=2, mpi, batch 10: ")
-    assert flags[-1] == "3 more costs above 5 %: see the table"
+    assert flags[-1] == "3 more costs above 5 %, or unsteady: see the table"
+
+
+def test_a_figure_counts_the_costs_that_cannot_be_told() -> None:
+    made = [config("horovod", 2, batch, backend="mpi") for batch in range(10, 16)]
+    launches = [
+        record(one, r, overheads={"phases": cost})
+        for one in made
+        for r, cost in enumerate((0.5, -0.5))
+    ]
+    flags = figure_flags(curves(frame(launches)), ["phases"])
+    assert flags == ["6 costs above 5 %, or unsteady: see the table"]
 
 
 def test_a_csv_has_the_signed_rank_check_from_six_blocks() -> None:

@@ -16,7 +16,7 @@ from harness.analysis.report.document import (
 )
 from harness.analysis.texts import NONE, digits_text, time_text
 from harness.analysis.training import TrainedPoint
-from harness.analysis.training_table import intervals_text, targets_text, title
+from harness.analysis.training_table import intervals_text, targets_text, title, value_text
 from harness.stats import Interval
 
 _HEAD = (Column("Configuration", numeric=False), Column("N"), Column("Global batch"))
@@ -63,7 +63,7 @@ def _row(point: TrainedPoint) -> tuple[Cell, ...]:
         text_cell(point.label),
         number_cell(str(point.world_size), point.world_size),
         number_cell(f"{point.global_batch:,}", point.global_batch),
-        number_cell(_value_text(point.value), point.value.estimate),
+        number_cell(value_text(point.value), point.value.estimate),
         _number(point.epochs),
         _time(point.train_s),
         _time(point.wall_s),
@@ -73,15 +73,6 @@ def _row(point: TrainedPoint) -> tuple[Cell, ...]:
         _time(point.wall_s_to_target),
         number_cell(_noise(point), point.last_noise),
     )
-
-
-def _value_text(found: Interval) -> str:
-    text = f"{found.estimate:.4g}"
-    if found.low is None or found.high is None:
-        return text
-    half = (found.high - found.low) / 2
-    # Equal values leave a rounding error of their mean.
-    return f"{text} ±{half:.2g}" if half > 1e-9 * abs(found.estimate) else text
 
 
 def _number(found: Interval | None) -> Cell:

@@ -37,10 +37,10 @@ def label_curves(curves: Sequence[tuple[str, str | None, str]]) -> list[str]:
     """
     facts = [_facts(*curve) for curve in curves]
     keys = sorted({key for one in facts for key in one}, key=_rank)
-    varied = _Varied(facts)
+    values = _values(facts, keys)
     return [
         ", ".join(
-            _words(key, one[key]) for key in keys if key in one and _is_said(key, one, varied)
+            _words(key, one[key]) for key in keys if key in one and _is_said(key, one, values)
         )
         for one in facts
     ]
@@ -52,52 +52,38 @@ def _facts(config: str, backend: str | None, device: str) -> dict[str, str]:
     return found | ({"backend": backend} if backend else {})
 
 
-class _Varied:
-    """Which keys have several values among curves, each asked once: there may be thousands."""
-
-    def __init__(self, facts: Sequence[Mapping[str, str]]) -> None:
-        self._facts = facts
-        self._known: dict[tuple[str, str, str | None], bool] = {}
-
-    def among_all(self, key: str) -> bool:
-        """Say whether the curves differ in ``key``; one without it is another value."""
-        return self._ask(key, "all", None)
-
-    def among_those_with(self, key: str, needed: str) -> bool:
-        """Say so of the curves that have the key ``needed``."""
-        return self._ask(key, needed, None)
-
-    def among_engine(self, key: str, engine: str | None) -> bool:
-        """Say so of the curves of one engine."""
-        return self._ask(key, "of engine", engine)
-
-    def _ask(self, key: str, needed: str, engine: str | None) -> bool:
-        asked = (key, needed, engine)
-        if asked not in self._known:
-            among = (one for one in self._facts if _counts(one, needed, engine))
-            self._known[asked] = len({one.get(key) for one in among}) > 1
-        return self._known[asked]
+def _values(
+    facts: Sequence[Mapping[str, str]], keys: Sequence[str]
+) -> Mapping[tuple[str, str], set[str | None]]:
+    """Return what curves have at each key, by the curves that it is compared among."""
+    found: dict[tuple[str, str], set[str | None]] = {}
+    for one in facts:
+        for key in keys:
+            among = _among(key, one)
+            if among is not None:
+                found.setdefault((key, among), set()).add(one.get(key))
+    return found
 
 
-def _counts(one: Mapping[str, str], needed: str, engine: str | None) -> bool:
-    if needed == "of engine":
-        return one.get("engine") == engine
-    return needed == "all" or needed in one
-
-
-def _is_said(key: str, one: Mapping[str, str], varied: _Varied) -> bool:
-    if key in _ALWAYS:
-        return True
+def _among(key: str, one: Mapping[str, str]) -> str | None:
+    """Return among which curves ``one`` is compared in ``key``; None: among none."""
     if key == "engine":
         # Beside curves with a backend, the engine that has none is told by its name alone.
-        return "backend" not in one or varied.among_those_with(key, "backend")
+        return "" if "backend" in one else None
     if key == "measure.instruments":
         # Each engine has the instruments that it can have, which is no choice of the sweep's.
-        return varied.among_engine(key, one.get("engine"))
+        return one.get("engine", "")
     if key.startswith("horovod."):
         # Curves of other engines have no tuning, which is not another tuning.
-        return varied.among_those_with(key, key)
-    return varied.among_all(key)
+        return "" if key in one else None
+    return ""
+
+
+def _is_said(
+    key: str, one: Mapping[str, str], values: Mapping[tuple[str, str], set[str | None]]
+) -> bool:
+    among = _among(key, one)
+    return key in _ALWAYS or among is None or len(values[key, among]) > 1
 
 
 def _words(key: str, value: str) -> str:

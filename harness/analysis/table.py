@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.analysis.collecting import load_arrow
-from harness.analysis.evaluations import load_evaluations
 from harness.analysis.facets import Facet, facets, is_base_point
 from harness.analysis.flags import curve_flags, listed, percent, where
-from harness.analysis.scaling import Curve, Failure, Point, curves, failures
+from harness.analysis.results import load_results
+from harness.analysis.scaling import Curve, Failure, Point
 from harness.analysis.texts import (
     BOUNDLESS,
     WIDE,
@@ -22,7 +21,6 @@ from harness.analysis.texts import (
     slope_text,
     time_text,
 )
-from harness.analysis.training import trainings
 from harness.analysis.training_table import training_table
 from harness.stats import Interval
 
@@ -44,16 +42,13 @@ def render_table(sweep_dir: Path | str, *, base: str | None = None, mixed: bool 
     step, checks, and what makes a point less trustworthy. Then the trainings, as of
     ``training_table``. Errors as of ``curves``.
     """
-    table = load_arrow(sweep_dir)
-    found = curves(table, base=base, mixed=mixed)
-    parts = ["\n".join(_facet(facet)) for facet in facets(found)]
-    trained = trainings(table, load_evaluations(sweep_dir), mixed=mixed)
-    parts += ["\n".join(lines) for lines in training_table(trained)]
+    found = load_results(sweep_dir, base=base, mixed=mixed)
+    parts = ["\n".join(_facet(facet)) for facet in facets(found.curves)]
+    parts += ["\n".join(lines) for lines in training_table(found.trainings)]
     if not parts:
         parts = ["no measurements yet"]
-    failed = failures(table)
-    if failed:
-        parts.append("\n".join(_failed(failed)))
+    if found.failures:
+        parts.append("\n".join(_failed(found.failures)))
     return "\n\n".join(parts)
 
 

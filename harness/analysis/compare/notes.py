@@ -62,8 +62,7 @@ def _side_by_side(
     if not of_sweeps and all(found.test == "paired t" for found in contrasts):
         return
     if not of_sweeps:
-        once = 1 in (len(a.allocations), len(b.allocations))
-        apart = once and a.allocations != b.allocations
+        apart = a.is_apart_from(b)
         untold = ", and no test can tell it from the difference of A and B" if apart else ""
         yield (
             "unpaired points: their two sides have fewer than two blocks in common, so what else "

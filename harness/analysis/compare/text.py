@@ -72,7 +72,11 @@ def _answer(comparison: Comparison) -> str:
         text += _could_show([pair.smallest or 0.0 for pair in unshown])
     else:
         text = f"B is {' and '.join(parts)}"
-        text += ", or its allocation is: each side has its own" if comparison.apart else ""
+        text += (
+            ", or its allocation is: each side has its own"
+            if comparison.a.is_apart_from(comparison.b)
+            else ""
+        )
         text += f"; at {len(unshown)} no difference is shown" if unshown else ""
     blind = len(pairs) - len(told)
     return f"{text}; at {blind} it cannot be told." if blind else f"{text}."

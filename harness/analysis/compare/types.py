@@ -26,6 +26,14 @@ class Side:
     first_started_at: str
     last_started_at: str
 
+    def is_apart_from(self, other: Side) -> bool:
+        """Say whether one of the two lies in an allocation that the other has no equal part in.
+
+        Then the difference of two allocations is in the ratio, and no scatter tells how much.
+        """
+        alone = 1 in (len(self.allocations), len(other.allocations))
+        return alone and self.allocations != other.allocations
+
 
 @dataclass(frozen=True)
 class Unlike:
@@ -86,15 +94,6 @@ class Comparison:
     unlike: tuple[Unlike, ...]
     notes: tuple[str, ...]  # what a reader must know to believe it
     level: float
-
-    @property
-    def apart(self) -> bool:
-        """Say whether a side lies in one allocation that the other has no part in.
-
-        Then the difference of two allocations is in the ratio, and no scatter tells how much.
-        """
-        alone = 1 in (len(self.a.allocations), len(self.b.allocations))
-        return alone and self.a.allocations != self.b.allocations
 
     @property
     def compared(self) -> tuple[Pair, ...]:

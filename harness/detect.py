@@ -23,6 +23,8 @@ from typing import Any
 LAUNCHERS = ("horovodrun", "mpirun", "mpiexec", "srun", "sbatch", "torchrun")
 SYSTEM_PREFIXES = (Path("/usr"), Path("/usr/local"))
 MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
+#: What a site says of its machines, in the environment of a job (see ``harness.submit.site``).
+LAUNCHER, INTERFACE = "HVDSCALE_LAUNCHER", "HVDSCALE_INTERFACE"
 BUILD_MARKER = "hvdscale_build.json"  # beside horovod's metadata.json, in wheels that we built
 
 
@@ -63,6 +65,7 @@ class Slurm:
     array_task_id: str = ""
     partition: str = ""
     mpi_plugins: tuple[str, ...] = ()  # what ``srun --mpi=list`` names
+    restart_count: int = 0  # how often the job was requeued, each time with other nodes maybe
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,15 @@ class Machine:
     interfaces: tuple[str, ...] = ()  # network interfaces that are up, without loopback
     euid: int = field(default_factory=os.geteuid)
     python_by_backend: Mapping[str, str] = field(default_factory=dict)
+    launcher: str | None = None  # what the site prefers, where a config leaves it open
+
+    @property
+    def allocation(self) -> str:
+        """Name what launches share while they run side by side; blocks pair inside one only."""
+        if self.slurm is None:
+            return f"local:{self.hosts[0].name}"
+        restarts = self.slurm.restart_count
+        return f"slurm:{self.slurm.job_id}" + (f".r{restarts}" if restarts else "")
 
     @property
     def slots(self) -> int:
@@ -107,8 +119,9 @@ def detect_machine(slots: int | None = None) -> Machine:
         slurm=slurm,
         launchers=detect_launchers(),
         modules=frozenset(name for name in MODULES if _importable(name)),
-        interfaces=network_interfaces(),
+        interfaces=_interfaces(os.environ),
         python_by_backend=_python_by_backend(os.environ),
+        launcher=os.environ.get(LAUNCHER) or None,
     )
 
 
@@ -277,6 +290,12 @@ def network_interfaces() -> tuple[str, ...]:
     return tuple(names)
 
 
+def _interfaces(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the interfaces that ranks may meet over: the one that was named, or all."""
+    named = env.get(INTERFACE)
+    return (named,) if named else network_interfaces()
+
+
 def detect_slurm() -> Slurm | None:
     """Return the allocation this process is in, None outside of one."""
     job_id = os.environ.get("SLURM_JOB_ID", "")
@@ -285,6 +304,7 @@ def detect_slurm() -> Slurm | None:
     srun = shutil.which("srun")
     version = (run_quietly([srun, "--version"]) or "") if srun else ""
     plugins = (run_quietly([srun, "--mpi=list"]) or "") if srun else ""
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "")
     return Slurm(
         job_id=job_id,
         version=version.split()[-1] if version.split() else "",
@@ -292,6 +312,7 @@ def detect_slurm() -> Slurm | None:
         array_task_id=os.environ.get("SLURM_ARRAY_TASK_ID", ""),
         partition=os.environ.get("SLURM_JOB_PARTITION", ""),
         mpi_plugins=parse_mpi_plugins(plugins),
+        restart_count=int(restarts) if restarts.isdecimal() else 0,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.config.models import RunConfig
+from harness.config.models import LAUNCHERS, RunConfig
 from harness.detect import Host, Machine, Mpi
 from harness.errors import ValidationError
 from harness.spec import Resolved
@@ -181,7 +181,17 @@ def _check_single(config: RunConfig) -> None:
 
 
 def _preferred(rows: list[Row], config: RunConfig, machine: Machine, hosts: int) -> Row:
-    """The first that is here; across hosts of an allocation srun, if it speaks the ranks' MPI."""
+    """The site's; else the first that is here, and across an allocation's hosts srun where it can.
+
+    It can where it speaks the ranks' MPI. A site's launcher that is not here is named as missing.
+    """
+    if machine.launcher is not None and machine.launcher not in LAUNCHERS:
+        raise ValidationError(
+            f"HVDSCALE_LAUNCHER: '{machine.launcher}' is none of: {', '.join(LAUNCHERS)}"
+        )
+    of_site = next((r for r in rows if r.launcher == machine.launcher), None)
+    if of_site is not None:
+        return of_site
     there = [r for r in rows if is_here(r.launcher, machine)]
     if not there:
         return rows[0]  # validation names what is missing

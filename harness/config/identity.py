@@ -37,9 +37,14 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str) else str(value)  # str: a placement
 
 
-def run_id(config: RunConfig, repeat: int) -> str:
-    """Return the id of repeat number ``repeat`` (from 0) of a point, as hexadecimal digits."""
-    return _digest({"config": canonical(config), "repeat": repeat})
+def run_id(config: RunConfig, repeat: int, allocation: str | None = None) -> str:
+    """Return the id of repeat number ``repeat`` (from 0) of a point, as hexadecimal digits.
+
+    ``allocation`` is for bases alone: one that is measured again beside the points of another
+    allocation is another launch of the same repeat, and has an id of its own.
+    """
+    data: dict[str, Any] = {"config": canonical(config), "repeat": repeat}
+    return _digest(data if allocation is None else data | {"allocation": allocation})
 
 
 def point_id(config: RunConfig) -> str:

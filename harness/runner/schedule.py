@@ -95,19 +95,12 @@ def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
         key = point_id(config)
         block = BlockRef(
             repeat=repeat,
-            allocation=allocation(work.machine),
+            allocation=work.machine.allocation,
             order=order,
             is_base=key in bases,
             sequential=sequential,
         )
         yield Planned(run_id(config, repeat), config, work.plan.resolved[key], block)
-
-
-def allocation(machine: Machine) -> str:
-    """Name where the launches of a block run; blocks pair inside one allocation only."""
-    if machine.slurm is not None:
-        return f"slurm:{machine.slurm.job_id}"
-    return f"local:{machine.hosts[0].name}"
 
 
 def run_ids(work: Work, blocks: int) -> list[str]:

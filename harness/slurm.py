@@ -1,0 +1,337 @@
+"""The scheduler: everything that is asked of Slurm's commands, and their answers as plain data.
+
+Another scheduler would be another file like this one. Nothing else runs these commands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.errors import HarnessError, MissingDependencyError
+
+TIMEOUT_S = 60.0  # of a command: a controller that is busy answers late
+QUEUE_PERIOD_S = 1.0  # between two questions to the queue: a login node is shared
+_SEPARATOR = "\x1f"  # in no name that a user would give
+
+#: States in which a job still has launches before it.
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+RUNNING = frozenset(
+    {"RUNNING", "CONFIGURING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED",
+     "SUSPENDED"}
+)  # fmt: skip
+#: Reasons of a waiting job that will not pass: it never starts.
+NEVER = frozenset({"DependencyNeverSatisfied"})
+
+# Of squeue(1): job id as shown, array, index, state, reason, nodes, comment.
+_QUEUE_FORMAT = _SEPARATOR.join(("%i", "%F", "%K", "%T", "%r", "%N", "%k"))
+_ACCOUNT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Restarts")
+
+
+class SchedulerError(HarnessError):
+    """Slurm refused, or does not answer; the message has its own words."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job, or one element of a job array, as Slurm tells of it."""
+
+    job_id: str  # as shown: "123", "123_4"
+    array: str  # "123"; of a job that is no array, its own id
+    index: int | None
+    state: str  # "PENDING", "RUNNING", "COMPLETED", "NODE_FAIL" …
+    reason: str = ""  # "Resources", "Dependency" …; "" for none
+    nodes: str = ""  # compressed: "n[1-2]"
+    comment: str = ""
+    exit_code: int | None = None
+    signal: int | None = None  # that ended its batch script
+    restarts: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Say whether it has not started, or is to start again, and can."""
+        return self.state in WAITING and self.reason not in NEVER
+
+    @property
+    def runs(self) -> bool:
+        """Say whether it has nodes now."""
+        return self.state in RUNNING
+
+    @property
+    def live(self) -> bool:
+        """Say whether something may still come of it."""
+        return self.waits or self.runs
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One kind of node of a partition, as ``sinfo`` tells of it."""
+
+    name: str
+    is_default: bool
+    nodes: int
+    cpus: int  # logical, of a node
+    memory_mib: int
+    gres: str  # "gpu:a100:8(S:0-1)"; "" for none
+    time_limit: str  # "2-00:00:00", "infinite"
+    available: bool
+
+
+def is_here() -> bool:
+    """Say whether this machine has Slurm's commands."""
+    return shutil.which("sbatch") is not None
+
+
+def submit(options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> str:
+    """Submit a batch script; return the job's id. SchedulerError in Slurm's words."""
+    said = _run(submit_argv(options, script, arguments))
+    job_id = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
+    if not job_id.isdecimal():
+        raise SchedulerError(f"sbatch {script}: answered no job id, but: {said.strip()!r}")
+    return job_id
+
+
+def submit_argv(
+    options: Sequence[str], script: Path, arguments: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the command of ``submit``; pure."""
+    return ("sbatch", "--parsable", *options, str(script), *arguments)
+
+
+_asked_at_s = float("-inf")
+
+
+def queue() -> tuple[Job, ...]:
+    """Return this user's jobs that wait or run, an element a job; at most one question a second."""
+    global _asked_at_s
+    wait_s = _asked_at_s + QUEUE_PERIOD_S - time.monotonic()
+    if wait_s > 0:
+        time.sleep(wait_s)
+    _asked_at_s = time.monotonic()
+    said = _run(("squeue", "--me", "--noheader", "--array", f"--format={_QUEUE_FORMAT}"))
+    return parse_queue(said)
+
+
+def parse_queue(text: str) -> tuple[Job, ...]:
+    """Read ``squeue``'s lines; what is no line of ours is left out."""
+    jobs = []
+    for line in text.splitlines():
+        cells = line.split(_SEPARATOR)
+        if len(cells) != len(_QUEUE_FORMAT.split(_SEPARATOR)):
+            continue
+        shown, array, index, state, reason, nodes, comment = (cell.strip() for cell in cells)
+        jobs.append(
+            Job(
+                job_id=shown,
+                array=array,
+                index=int(index) if index.isdecimal() else None,
+                state=state,
+                reason=_named(reason),
+                nodes=nodes,
+                comment=_named(comment),
+            )
+        )
+    return tuple(jobs)
+
+
+def ended(job_ids: Iterable[str]) -> tuple[Job, ...]:
+    """Return what Slurm still knows of jobs and all elements of arrays, ended ones too.
+
+    From the accounting where there is one, else from the controller, which forgets after
+    ``MinJobAge``. What it has forgotten is not among them.
+    """
+    wanted = tuple(dict.fromkeys(job_ids))
+    if not wanted:
+        return ()
+    found = {job.job_id: job for job_id in wanted for job in _of_controller(job_id)}
+    if any(job_id not in {job.array for job in found.values()} for job_id in wanted):
+        found = {job.job_id: job for job in _of_accounting(wanted)} | found
+    return tuple(found.values())
+
+
+def job(job_id: str) -> Job | None:
+    """Return one job as the controller sees it now; None where it does not tell."""
+    found = _of_controller(job_id)
+    return found[0] if found else None
+
+
+def _of_controller(job_id: str) -> tuple[Job, ...]:
+    try:
+        return parse_jobs(_run(("scontrol", "show", "job", "--oneliner", job_id)))
+    except SchedulerError:
+        return ()  # forgotten
+
+
+def parse_jobs(text: str) -> tuple[Job, ...]:
+    """Read the lines of ``scontrol show job --oneliner``; elements that wait may share one."""
+    return tuple(job for line in text.splitlines() for job in _jobs_of(_fields(line)))
+
+
+def _fields(line: str) -> Mapping[str, str]:
+    # Values may hold spaces (a command's arguments), and no value that we ask for does.
+    return dict(re.findall(r"(?:^|\s)(\w[\w:/]*)=(\S*)", line))
+
+
+def _jobs_of(fields: Mapping[str, str]) -> Iterable[Job]:
+    if "JobId" not in fields:
+        return
+    array = fields.get("ArrayJobId", fields["JobId"])
+    code, _, number = fields.get("ExitCode", "").partition(":")
+    one = Job(
+        job_id=array,
+        array=array,
+        index=None,
+        state=fields.get("JobState", ""),
+        reason=_named(fields.get("Reason", "")),
+        nodes=_named(fields.get("NodeList", "")),
+        comment=_named(fields.get("Comment", "")),
+        exit_code=int(code) if code.isdecimal() else None,
+        signal=int(number) or None if number.isdecimal() else None,
+        restarts=_count(fields.get("Restarts", "")),
+    )
+    indices = fields.get("ArrayTaskId")
+    if indices is None:
+        yield one
+        return
+    for index in parse_indices(indices):
+        yield replace(one, job_id=f"{array}_{index}", index=index)
+
+
+def parse_indices(text: str) -> tuple[int, ...]:
+    """Expand an array's indices: ``0-2,5,8-12:2%4`` is (0, 1, 2, 5, 8, 10, 12)."""
+    found: list[int] = []
+    for part in text.partition("%")[0].split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part.strip())
+        if match is None:
+            continue
+        first, last, step = (int(number) if number else 0 for number in match.groups())
+        found += range(first, max(first, last) + 1, step or 1)
+    return tuple(found)
+
+
+def _of_accounting(job_ids: Sequence[str]) -> tuple[Job, ...]:
+    try:
+        said = _run(
+            ("sacct", "--allocations", "--array", "--noheader", "--parsable2",
+             f"--delimiter={_SEPARATOR}", f"--format={','.join(_ACCOUNT_FIELDS)}",
+             f"--jobs={','.join(job_ids)}")
+        )  # fmt: skip
+    except (SchedulerError, MissingDependencyError):
+        return ()  # many clusters keep no accounts
+    return parse_accounts(said)
+
+
+def parse_accounts(text: str) -> tuple[Job, ...]:
+    """Read ``sacct``'s lines; "CANCELLED by 1000" is CANCELLED."""
+    jobs = []
+    for line in text.splitlines():
+        cells = line.split(_SEPARATOR)
+        if len(cells) != len(_ACCOUNT_FIELDS) or not cells[0]:
+            continue
+        shown, state, code, nodes, restarts = cells
+        array, _, index = shown.partition("_")
+        status, _, number = code.partition(":")
+        jobs.append(
+            Job(
+                job_id=shown,
+                array=array,
+                index=int(index) if index.isdecimal() else None,
+                state=state.split()[0] if state else "",
+                nodes="" if nodes == "None assigned" else nodes,
+                exit_code=int(status) if status.isdecimal() else None,
+                signal=int(number) or None if number.isdecimal() else None,
+                restarts=_count(restarts),
+            )
+        )
+    return tuple(jobs)
+
+
+def partitions() -> tuple[Partition, ...]:
+    """Return the partitions that this user sees, one entry for each kind of node in them."""
+    form = _SEPARATOR.join(("%P", "%D", "%c", "%m", "%G", "%l", "%a"))
+    found = []
+    for line in _run(("sinfo", "--noheader", f"--format={form}")).splitlines():
+        cells = [cell.strip() for cell in line.split(_SEPARATOR)]
+        if len(cells) != 7:
+            continue
+        name, nodes, cpus, memory, gres, limit, up = cells
+        found.append(
+            Partition(
+                name=name.removesuffix("*"),
+                is_default=name.endswith("*"),
+                nodes=_count(nodes),
+                cpus=_count(cpus.rstrip("+")),
+                memory_mib=_count(memory.rstrip("+")),
+                gres=_named(gres),
+                time_limit=limit,
+                available=up == "up",
+            )
+        )
+    return tuple(found)
+
+
+def settings() -> Mapping[str, str]:
+    """Return Slurm's own settings (``scontrol show config``): MaxArraySize, MpiDefault …"""
+    lines = _run(("scontrol", "show", "config")).splitlines()
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def mpi_list() -> str:
+    """Return what ``srun --mpi=list`` says; for ``harness.detect.parse_mpi_plugins``."""
+    return _run(("srun", "--mpi=list"), both=True)
+
+
+def _named(text: str) -> str:
+    """Return a value, "" for the words that Slurm has for none."""
+    return "" if text in ("None", "(null)", "N/A", "none") else text
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _run(argv: Sequence[str], *, both: bool = False) -> str:
+    """Return what a command prints; ``both``: on stderr, too."""
+    if shutil.which(argv[0]) is None:
+        raise MissingDependencyError(
+            f"{argv[0]} is not here: this is no machine of a Slurm cluster; log in to one"
+        )
+    try:
+        done = subprocess.run(
+            list(argv),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            # Dates and words in one form; no default of the user's changes what is asked.
+            env={**_without_defaults(os.environ), "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        raise SchedulerError(
+            f"{argv[0]}: no answer in {TIMEOUT_S:g} s; is slurmctld up? (scontrol ping)"
+        ) from None
+    except OSError as error:
+        raise SchedulerError(f"{argv[0]}: cannot be started: {error.strerror}") from error
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        words = "; ".join(line.strip() for line in said[-3:]) or f"exit code {done.returncode}"
+        raise SchedulerError(f"{argv[0]}: {words}")
+    return done.stdout + (done.stderr if both else "")
+
+
+def _without_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what changes these commands' output; what a user sets for sbatch stays."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(("SQUEUE_", "SACCT_", "SINFO_")) and name != "SLURM_TIME_FORMAT"
+    }

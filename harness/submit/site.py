@@ -145,6 +145,6 @@ class Site(Frozen):
             launchers={name: name for name in LAUNCHERS},
             modules=frozenset(MODULES),
             interfaces=(self.interface,) if self.interface else (),
-            python_by_backend={**self.python_by_backend},
+            python_by_backend=dict[str, str](self.python_by_backend.items()),
             launcher=self.launcher,
         )

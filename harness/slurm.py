@@ -31,6 +31,9 @@ NEVER = frozenset({"DependencyNeverSatisfied"})
 
 # Of squeue(1): job id as shown, array, index, state, reason, nodes, comment.
 _QUEUE_FORMAT = _SEPARATOR.join(("%i", "%F", "%K", "%T", "%r", "%N", "%k"))
+# Of sinfo(1): name, nodes by state "allocated/idle/other/total", CPUs, MiB, GRES, time limit,
+# availability, nodes that a job may have.
+_PARTITION_FORMAT = _SEPARATOR.join(("%P", "%F", "%c", "%m", "%G", "%l", "%a", "%s"))
 _ACCOUNT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Restarts")
 
 
@@ -81,6 +84,8 @@ class Partition:
     gres: str  # "gpu:a100:8(S:0-1)"; "" for none
     time_limit: str  # "2-00:00:00", "infinite"
     available: bool
+    unusable_nodes: int = 0  # of ``nodes``: down, drained or reserved now
+    max_nodes: int | None = None  # of a job, where the partition has a limit
 
 
 def is_here() -> bool:
@@ -254,23 +259,33 @@ def parse_accounts(text: str) -> tuple[Job, ...]:
 
 def partitions() -> tuple[Partition, ...]:
     """Return the partitions that this user sees, one entry for each kind of node in them."""
-    form = _SEPARATOR.join(("%P", "%D", "%c", "%m", "%G", "%l", "%a"))
+    # Without --exact, nodes of 16 and of 32 CPUs are one line, "16+".
+    return parse_partitions(
+        _run(("sinfo", "--noheader", "--exact", f"--format={_PARTITION_FORMAT}"))
+    )
+
+
+def parse_partitions(text: str) -> tuple[Partition, ...]:
+    """Read ``sinfo``'s lines; what is no line of ours is left out."""
     found = []
-    for line in _run(("sinfo", "--noheader", f"--format={form}")).splitlines():
+    for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(_SEPARATOR)]
-        if len(cells) != 7:
+        if len(cells) != len(_PARTITION_FORMAT.split(_SEPARATOR)):
             continue
-        name, nodes, cpus, memory, gres, limit, up = cells
+        name, by_state, cpus, memory, gres, limit, up, size = cells
+        *_, other, total = [_amount(count) for count in ("0/0/0/" + by_state).split("/")]
         found.append(
             Partition(
                 name=name.removesuffix("*"),
                 is_default=name.endswith("*"),
-                nodes=_count(nodes),
-                cpus=_count(cpus.rstrip("+")),
-                memory_mib=_count(memory.rstrip("+")),
+                nodes=total,
+                cpus=_amount(cpus),
+                memory_mib=_amount(memory),
                 gres=_named(gres),
                 time_limit=limit,
                 available=up == "up",
+                unusable_nodes=other,
+                max_nodes=_amount(size.rpartition("-")[2]) or None,  # "1-4", "1-infinite"
             )
         )
     return tuple(found)
@@ -295,6 +310,12 @@ def _named(text: str) -> str:
 
 def _count(text: str) -> int:
     return int(text) if text.isdecimal() else 0
+
+
+def _amount(text: str) -> int:
+    """Read a number as ``sinfo`` writes it: 2048 is "2K"."""
+    match = re.fullmatch(r"(\d+)([KMG]?)\+?", text)
+    return int(match.group(1)) << 10 * " KMG".index(match.group(2) or " ") if match else 0
 
 
 def _run(argv: Sequence[str], *, both: bool = False) -> str:

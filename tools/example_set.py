@@ -33,11 +33,11 @@ from harness.collectives.writing import TIMES
 from harness.errors import HarnessError, StoreError
 from harness.record import RunRecord
 from harness.store import Store, write_atomic
-from harness.store.raw import RAW, raw_path
+from harness.store.raw import RAW, find_raw
 from harness.store.reading import read_record
 
 LIMIT_BYTES = 2_000_000  # of raw samples; a set is part of every clone
-KEPT = ("sweep.json", "points.json", "sweep.yaml", "sweep.*.yaml")
+KEPT = ("sweep.json", "points.json", "points-train.json", "sweep.yaml", "sweep.*.yaml")
 CSV = "records.csv"  # not table.csv, which `collect` writes anew with the times of the files
 README = "README.md"
 #: The same on every machine, or the kernel's own: these paths tell a reader something.
@@ -143,12 +143,18 @@ def _published(record: RunRecord, name: str, shorten: Shortener) -> RunRecord:
 def _copy_raw(store: Store, records: Iterable[RunRecord], runs: Path) -> None:
     """Copy raw samples, telemetry last, as long as the set stays small: a kind is all or none."""
     size = 0
-    ids = sorted(record.run_id for record in records if record.status == "ok")
+    done = sorted((one for one in records if one.status == "ok"), key=lambda one: one.run_id)
     for kind in RAW:
-        files = [path for run_id in ids if (path := raw_path(store.runs, run_id, kind)).exists()]
+        files = [path for one in done if (path := _raw(store.runs, one, kind)) and path.exists()]
         size += sum(path.stat().st_size for path in files)
         for path in files if size <= LIMIT_BYTES else ():
             write_atomic(runs / path.name, path.read_bytes())
+
+
+def _raw(runs: Path, record: RunRecord, kind: str) -> Path | None:
+    """Return the place of a record's raw samples; None where it has none of this kind."""
+    digest = getattr(record, f"{kind}_sha256")
+    return find_raw(runs, record.run_id, kind, digest) if digest else None
 
 
 def _collectives(source: Path, out: Path) -> list[str]:
@@ -179,7 +185,7 @@ def _sweep_text(out: Path, records: Sequence[RunRecord]) -> list[str]:
         kind
         for kind in RAW
         for one in records
-        if getattr(one, f"{kind}_sha256") and not raw_path(out / "runs", one.run_id, kind).exists()
+        if (path := _raw(out / "runs", one, kind)) and not path.exists()
     ]
     kinds = " and ".join(dict.fromkeys(missing))
     left_out = f" Raw {kinds} are left out: too large." if missing else ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POINTS_FILE = "points.json"
+#: Of the trainings: whoever asks for windows and whoever asks for trainings write side by side.
+TRAININGS_FILE = "points-train.json"
 
 
 class _Point(BaseModel):
@@ -91,18 +94,26 @@ def _in_vain(attempts: int) -> str:
     return f"{attempts} attempt{'' if attempts == 1 else 's'} without a measurement"
 
 
-def write_points(work: Work, store: Store, names: Mapping[str, str], blocks: int) -> None:
+def write_points(
+    work: Work, store: Store, names: Mapping[str, str], blocks: int, *, own_bases: bool = False
+) -> None:
     """Write down what a sweep was asked for last; listing then needs neither it nor its machine.
 
     A folder may have windows and trainings of one sweep: what was asked for of the other stays.
+    With ``own_bases`` each job measures the bases that it needs: how many nobody knows before, so
+    those that are no points have no runs here.
     """
     bases = {point_id(base) for base in work.plan.bases if base is not None}
+    points = {point_id(point) for point in work.plan.points}
+    unplanned = bases - points if own_bases else set()
     mine = tuple(
         _Point(
             point_id=point_id(config),
             label=names[point_id(config)],
             base=point_id(config) in bases,
-            runs=tuple(run_id(config, repeat) for repeat in repeats),
+            runs=tuple(
+                run_id(config, repeat) for repeat in repeats if point_id(config) not in unplanned
+            ),
             training=work.training,
         )
         for configs, repeats in (
@@ -111,15 +122,15 @@ def write_points(work: Work, store: Store, names: Mapping[str, str], blocks: int
         )
         for config in configs
     )
-    before = _read_points(store)
-    kept = [p for p in before.points if p.training != work.training] if before else []
-    points = (*kept, *mine) if work.training else (*mine, *kept)
-    data = _PointsFile(schema_version=SCHEMA_VERSION, points=points)
+    path = store.path / (TRAININGS_FILE if work.training else POINTS_FILE)
+    if not work.training and not (store.path / TRAININGS_FILE).exists():
+        # Earlier versions had both in one file.
+        mine += tuple(point for point in _read_points(path) or () if point.training)
+    data = _PointsFile(schema_version=SCHEMA_VERSION, points=mine)
     try:
-        write_atomic(store.path / POINTS_FILE, data.model_dump_json(indent=1).encode())
+        write_atomic(path, data.model_dump_json(indent=1).encode())
     except OSError as error:
-        place = store.path / POINTS_FILE
-        raise StoreError(f"{place}: cannot be written: {error.strerror}") from error
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def list_sweep(folder: Path) -> SweepState:
@@ -132,9 +143,8 @@ def list_sweep(folder: Path) -> SweepState:
     return SweepState(store.name, str(folder), created if isinstance(created, str) else "", points)
 
 
-def _read_points(store: Store) -> _PointsFile | None:
+def _read_points(path: Path) -> tuple[_Point, ...] | None:
     """Return what a sweep was asked for last; None where nobody wrote it down, or not we."""
-    path = store.path / POINTS_FILE
     try:
         plan = _PointsFile.model_validate_json(path.read_bytes(), strict=True)
         check_version(plan.schema_version, str(path))
@@ -145,28 +155,52 @@ def _read_points(store: Store) -> _PointsFile | None:
         return None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    return plan
+    return plan.points
+
+
+def _asked(store: Store) -> tuple[_Point, ...] | None:
+    """Return the points of windows, then of trainings; None where neither was written down."""
+    both = _read_points(store.path / POINTS_FILE)
+    trainings = _read_points(store.path / TRAININGS_FILE)
+    if trainings is None:
+        return both
+    return (*(point for point in both or () if not point.training), *trainings)
 
 
 def _planned_points(store: Store) -> tuple[PointState, ...] | None:
-    plan = _read_points(store)
-    if plan is None:
+    points = _asked(store)
+    if points is None:
         return None
     done = store.sound_ids()
     failed: dict[str, int] = {}
     for name, _ in store.attempts():
         failed[name] = failed.get(name, 0) + 1
+    beside = _bases_beside(store, points, done)
     return tuple(
         PointState(
             point_id=point.point_id,
             label=point.label,
             base=point.base,
-            asked=len(point.runs),
-            done=sum(name in done for name in point.runs),
+            asked=len(point.runs) if point.runs else None,
+            done=sum(name in done for name in point.runs) + beside[point.point_id],
             failed_attempts=sum(failed.get(name, 0) for name in point.runs),
         )
-        for point in plan.points
+        for point in points
     )
+
+
+def _bases_beside(store: Store, points: Iterable[_Point], done: set[str]) -> Counter[str]:
+    """Return point id → launches of bases that jobs measured for themselves, on ids of their own.
+
+    Which jobs there were is not written down: the records tell whose they are.
+    """
+    bases = {point.point_id for point in points if point.base}
+    found: Counter[str] = Counter()
+    for name in done.difference(*(point.runs for point in points)) if bases else ():
+        key = point_id(store.read(name).config)
+        if key in bases:
+            found[key] += 1
+    return found
 
 
 def _found_points(store: Store) -> tuple[PointState, ...]:

@@ -14,6 +14,8 @@ from harness.errors import StoreError
 
 # What file systems without locks answer; the checksums then still find what a race mixed up.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+# What file systems without hard links answer; EMLINK where a file may have one name and no more.
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -31,7 +33,63 @@ def write_atomic(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def write_new(path: Path, data: bytes, lock: Path) -> bool:
+    """Write ``data`` to ``path`` where nothing has that name; return False where something has.
+
+    Of many processes on many hosts exactly one gets True: the name is given by a hard link of the
+    whole, synced file, which no file system makes over another. Where there are no hard links the
+    look and a rename are under ``lock``. Permissions and errors are as of ``write_atomic``.
+    """
+    try:
+        with _temporary(path, data) as temporary:
+            won = _named(temporary, path, lock)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    sync_folder(path.parent)
+    return won
+
+
+def put_back(source: Path, path: Path, lock: Path) -> bool:
+    """Give a whole file the name ``path`` where nothing has that, as ``write_new`` does.
+
+    What it was called before is gone then; without success nothing is changed. OSError where the
+    folder refuses.
+    """
+    if not _named(source, path, lock):
+        return False
+    with suppress(FileNotFoundError):  # without hard links it was renamed
+        source.unlink()
+    sync_folder(path.parent)
+    return True
+
+
+def _named(source: Path, path: Path, lock: Path) -> bool:
+    """Let ``path`` name a file as well, unless it names something; of many processes one can."""
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        # NFS repeats a request whose answer was lost, and is then told of its own first success.
+        with suppress(FileNotFoundError):
+            return os.path.samefile(source, path)
+        return False  # it was there, and is moved away by now
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        with locked(lock):
+            if os.path.lexists(path):
+                return False
+            os.replace(source, path)
+    return True
+
+
 def _write_and_rename(path: Path, data: bytes) -> None:
+    with _temporary(path, data) as temporary:
+        os.replace(temporary, path)
+
+
+@contextmanager
+def _temporary(path: Path, data: bytes) -> Iterator[Path]:
+    """Make a whole and synced file beside ``path``; what has this name at the end is removed."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -39,11 +97,10 @@ def _write_and_rename(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        yield temporary
+    finally:
         with suppress(OSError):
             temporary.unlink()
-        raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -4,11 +4,16 @@
 
     RESULTS/<sweep>/
         sweep.json, sweep.yaml, sweep.<n>.yaml          what this is; earlier configs, numbered
-        runs/<run_id>.steps.parquet, <run_id>.json      raw steps, then the record: the commit
-        runs/<run_id>.series.parquet                    raw telemetry, where it was taken
+        runs/<run_id>.<sha256>.steps.parquet            raw steps; 12 digits of their checksum
+        runs/<run_id>.<sha256>.series.parquet           raw telemetry, where it was taken
+        runs/<run_id>.json                              the record, after them: the commit
         runs/<run_id>.attempt-<n>.json                  an attempt that gave no measurement
         logs/<run_id>/<attempt>/                        run.json, launcher.log, rank-K.log
         quarantine/                                     what was found broken, and why
+
+Processes on any number of hosts share it without a lock (but ``save_config``'s): a record gets its
+name by a hard link, which never replaces one; raw files are named by what is in them; a number or
+a name is claimed by making it. Where a file system has no hard links, commits take turns.
 """
 
 from __future__ import annotations
@@ -18,17 +23,24 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.clock import utc_now
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord
-from harness.store.files import locked, move_aside, named_errors, sync_folder, write_atomic
+from harness.store.files import (
+    locked,
+    move_aside,
+    named_errors,
+    write_atomic,
+    write_new,
+)
 from harness.store.migrate import check_version
-from harness.store.raw import RAW, parquet_bytes, raw_fault, raw_path, read_raw
+from harness.store.quarantine import Broken, Quarantine
+from harness.store.raw import parquet_bytes, raw_path, read_raw
 from harness.store.reading import BrokenError, MissingError, read_record, read_sealed
 
 if TYPE_CHECKING:
@@ -41,18 +53,6 @@ _DONE = re.compile(r"([A-Za-z0-9_-]{1,64})\.json")
 _FAILED = re.compile(r"([A-Za-z0-9_-]{1,64})\.attempt-(\d{1,9})\.json")
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A record that cannot be used, and where it is now."""
-
-    run_id: str
-    reason: str
-    path: Path  # in quarantine/, or where it was if the folder cannot be written
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; the point counts as missing"
-
-
 class Store:
     """The results of one sweep, made by ``Store.open``; many processes may share a folder."""
 
@@ -61,6 +61,8 @@ class Store:
         self.runs = path / "runs"
         self.logs = path / "logs"
         self.quarantine = path / "quarantine"
+        self._lock = path / ".lock"
+        self._broken = Quarantine(self.quarantine, self.runs, self._lock)
 
     @classmethod
     def open(cls, path: Path | str, *, create: bool = False) -> Store:
@@ -87,7 +89,7 @@ class Store:
     def save_config(self, text: str) -> None:
         """Keep the resolved config as ``sweep.yaml``; an earlier, different one gets a number."""
         path = self.path / "sweep.yaml"
-        with named_errors(path, "written"), locked(self.path / ".lock"):
+        with named_errors(path, "written"), locked(self._lock):
             if path.exists():
                 if path.read_bytes() == text.encode():
                     return
@@ -144,25 +146,32 @@ class Store:
         """Write a measurement: raw steps and series, then the record, which makes the run done.
 
         Returns the record as written, with all checksums. Raises StoreError where the run is done
-        already (a measurement is never overwritten) or the folder cannot be written.
+        already (a measurement is never overwritten) or the folder cannot be written. Of committers
+        that race, on any hosts, one writes the record; the others' raw files belong to nobody.
         """
         if record.status != "ok":
             raise ValueError(f"only an ok record is a measurement, not {record.status}")
         path = self._record_path(record.run_id)
         raw = {
-            raw_path(self.runs, record.run_id, kind): (f"{kind}_sha256", parquet_bytes(table))
+            kind: parquet_bytes(table)
             for kind, table in (("steps", steps), ("series", series))
             if table is not None
         }
-        sums = {field: hashlib.sha256(data).hexdigest() for field, data in raw.values()}
-        sealed = record.model_copy(update=sums).sealed()
-        with named_errors(path, "written"), locked(self.path / ".lock"):
-            if path.exists():
+        sums = {kind: hashlib.sha256(data).hexdigest() for kind, data in raw.items()}
+        fields = {f"{kind}_sha256": digest for kind, digest in sums.items()}
+        sealed = record.model_copy(update=fields).sealed()
+        with named_errors(path, "written"):
+            # Looked at before as well: who comes late leaves no raw files that nobody needs.
+            if path.exists() or not self._write(path, sealed, raw, sums):
                 raise StoreError(f"{path}: this run is done already; nothing was overwritten")
-            for place, (_, data) in raw.items():
-                write_atomic(place, data)
-            write_atomic(path, sealed.text())
         return sealed
+
+    def _write(
+        self, path: Path, sealed: RunRecord, raw: Mapping[str, bytes], sums: Mapping[str, str]
+    ) -> bool:
+        for kind, data in raw.items():
+            write_atomic(raw_path(self.runs, sealed.run_id, kind, sums[kind]), data)
+        return write_new(path, sealed.text(), self._lock)
 
     def add_failure(self, record: RunRecord) -> RunRecord:
         """Write an attempt that gave no measurement beside the runs; return it with its checksum.
@@ -231,22 +240,21 @@ class Store:
             if run_id not in done:
                 continue
             try:
-                record = read_record(self._record_path(run_id), run_id)
-            except BrokenError as error:
-                broken.append((run_id, str(error)))
-                continue
+                found = self._broken.judge(self._record_path(run_id), run_id)
             except MissingError:
                 continue  # somebody else's quarantine since the listing
-            fault = raw_fault(self.runs, record)
-            if fault:
-                broken.append((run_id, fault))
+            if isinstance(found, str):
+                broken.append((run_id, found))
                 continue
             if check is not None:
-                check(record)
+                check(found)
             whole.add(run_id)
         for run_id, fault in broken:
-            found = self._set_aside(self._record_path(run_id), run_id, fault)
-            (report or (lambda item: log.warning("%s", item)))(found)
+            moved = self._broken.set_aside_broken(self._record_path(run_id), run_id, fault)
+            if moved is None:  # another process has moved it, or put a good one there meanwhile
+                whole |= self.verify([run_id], report, check)
+                continue
+            (report or (lambda item: log.warning("%s", item)))(moved)
         return whole
 
     def sound_ids(self) -> set[str]:
@@ -266,7 +274,9 @@ class Store:
 
     def retract(self, run_id: str, reason: str) -> Broken:
         """Move a committed run to quarantine, because its launch failed after all."""
-        return self._set_aside(self._record_path(run_id), run_id, reason)
+        path = self._record_path(run_id)
+        moved = self._broken.set_aside(path, run_id, reason)
+        return moved or Broken(run_id, f"{reason} (moved by another process meanwhile)", path)
 
     def _check_identity(self, create: bool) -> None:
         path = self.path / "sweep.json"
@@ -294,7 +304,7 @@ class Store:
         path = self.path / "sweep.json"
         if not path.exists():
             data = {"schema_version": SCHEMA_VERSION, "name": self.name, "created": utc_now()}
-            write_atomic(path, json.dumps(data, indent=1).encode())
+            write_new(path, json.dumps(data, indent=1).encode(), self._lock)
         # Found out now rather than after the first measurement.
         for folder in (self.path, self.runs, self.logs):
             _prove_writable(folder)
@@ -322,24 +332,9 @@ class Store:
     def _failure_path(self, run_id: str, attempt: int) -> Path:
         return self.runs / f"{_checked(run_id)}.attempt-{attempt}.json"
 
-    def _set_aside(self, path: Path, run_id: str, reason: str) -> Broken:
-        try:
-            self.quarantine.mkdir(exist_ok=True)
-            # The record first: without it the run is not done, whatever happens next.
-            kept = move_aside(path, self.quarantine / path.name)
-            for kind in RAW if _DONE.fullmatch(path.name) else ():
-                raw = raw_path(self.runs, run_id, kind)
-                if raw.exists():
-                    move_aside(raw, kept.with_name(f"{kept.stem}.{kind}.parquet"))
-            write_atomic(kept.with_suffix(".reason.txt"), f"{reason}\n".encode())
-            sync_folder(self.runs)
-        except OSError as error:
-            return Broken(run_id, f"{reason} (left where it is: {error.strerror})", path)
-        return Broken(run_id, reason, kept)
-
 
 def _prove_writable(folder: Path) -> None:
-    probe = folder / f".probe.{os.getpid()}.tmp"
+    probe = folder / f".probe.{secrets.token_hex(8)}.tmp"  # pids are of one host
     try:
         write_atomic(probe, b"")
         probe.unlink()

@@ -1,8 +1,15 @@
-"""The raw samples beside a record: Parquet files, each with its checksum in the record."""
+"""The raw samples beside a record: Parquet files, each with its checksum in the record.
+
+A file is named by what is in it, so two launches of one run cannot write the same file, and a
+record's is never another launch's. What a launch left that has no record is nobody's and harmless.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +23,46 @@ if TYPE_CHECKING:
 #: What a record may have beside it: steps of every rank, telemetry of every node.
 RAW = ("steps", "series")
 
+_SUM_CHARS = 12  # of a checksum, in a name
+_NAME = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.[0-9a-f]{12})?\.(steps|series)\.parquet")
+_SUMS = {kind: re.compile(rb'"%s_sha256": "([0-9a-f]{64})"' % kind.encode()) for kind in RAW}
 
-def raw_path(runs: Path, run_id: str, kind: str) -> Path:
-    """Return the place of a run's raw samples."""
-    return runs / f"{run_id}.{kind}.parquet"
+
+def raw_path(runs: Path, run_id: str, kind: str, digest: str) -> Path:
+    """Return where raw samples with this checksum are written."""
+    return runs / f"{run_id}.{digest[:_SUM_CHARS]}.{kind}.parquet"
+
+
+def find_raw(runs: Path, run_id: str, kind: str, digest: str) -> Path:
+    """Return where raw samples are: under their name, or under the one of earlier versions.
+
+    Where there is neither, the former.
+    """
+    path, earlier = raw_path(runs, run_id, kind, digest), _earlier(runs, run_id, kind)
+    return earlier if not path.exists() and earlier.exists() else path
+
+
+def raw_ids(runs: Path, kind: str) -> frozenset[str]:
+    """Return the runs that have a file of raw samples, their record's or not; by one listing."""
+    try:
+        names = os.listdir(runs)
+    except FileNotFoundError:
+        return frozenset()
+    found = (_NAME.fullmatch(name) for name in names)
+    return frozenset(match[1] for match in found if match and match[2] == kind)
+
+
+def raw_of_text(runs: Path, run_id: str, text: bytes) -> Iterator[tuple[str, Path]]:
+    """Yield (kind, file) of the raw samples that a record's text names, however broken it is.
+
+    A file of the earlier name has no checksum in it, and nothing but this run's records had it.
+    """
+    for kind, pattern in _SUMS.items():
+        match = pattern.search(text)
+        path = raw_path(runs, run_id, kind, match[1].decode()) if match else None
+        for one in (path, _earlier(runs, run_id, kind)):
+            if one is not None and one.exists():
+                yield kind, one
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
@@ -37,7 +80,8 @@ def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = raw_path(runs, record.run_id, kind)
+    digest = _sums(record)[kind]
+    path = find_raw(runs, record.run_id, kind, digest or "")
     fault = raw_fault(runs, record)
     if fault:
         raise StoreError(f"{path}: {fault}")
@@ -47,13 +91,21 @@ def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
 
 def raw_fault(runs: Path, record: RunRecord) -> str | None:
     """Return what is wrong with the raw samples of a record; None where all are sound."""
-    sums = {"steps": record.steps_sha256, "series": record.series_sha256}
-    for kind, digest in sums.items():
-        path = raw_path(runs, record.run_id, kind)
-        fault = None if digest is None else _file_fault(path, digest)
+    for kind, digest in _sums(record).items():
+        if digest is None:
+            continue
+        fault = _file_fault(find_raw(runs, record.run_id, kind, digest), digest)
         if fault:
             return f"its raw {kind} {fault}"
     return None
+
+
+def _sums(record: RunRecord) -> Mapping[str, str | None]:
+    return {"steps": record.steps_sha256, "series": record.series_sha256}
+
+
+def _earlier(runs: Path, run_id: str, kind: str) -> Path:
+    return runs / f"{run_id}.{kind}.parquet"
 
 
 def _file_fault(path: Path, digest: str) -> str | None:

@@ -96,11 +96,11 @@ def written(folder: Path, kept: Iterable[Kept]) -> Path:
             data = parquet_bytes(one.steps)
             digest = hashlib.sha256(data).hexdigest()
             done = done.model_copy(update={"steps_sha256": digest}).sealed()
-            files.append((done.run_id, data))
+            files.append((done.run_id, digest, data))
         sealed.append(done)
     write_results(folder, sealed)
-    for run_id, data in files:
-        raw_path(folder / "runs", run_id, "steps").write_bytes(data)
+    for run_id, digest, data in files:
+        raw_path(folder / "runs", run_id, "steps", digest).write_bytes(data)
     return folder
 
 

@@ -119,7 +119,7 @@ def write_world(
     """Write a sweep of ``world`` with a base and ``blocks`` of every point; return its folder."""
     random = np.random.default_rng(seed)
     kept: list[RunRecord] = list(extra)
-    raw: dict[str, bytes] = {}
+    raw: dict[str, tuple[str, bytes]] = {}
     tuning = {"cycle_time_ms": world.cycle_ms, "controller": backend}
     for repeat in range(blocks):
         slow = 1.0 + world.noise * float(random.standard_normal())
@@ -143,13 +143,14 @@ def write_world(
             if world.raw:
                 marked = [Marked(x, x[:, 0]) for x in rows]
                 table = step_table({"none": [x[:, 0] for x in rows]}, marked, synchronised=n > 1)
-                raw[one.run_id] = parquet_bytes(table)
-                digest = hashlib.sha256(raw[one.run_id]).hexdigest()
+                data = parquet_bytes(table)
+                digest = hashlib.sha256(data).hexdigest()
+                raw[one.run_id] = (digest, data)
                 one = one.model_copy(update={"steps_sha256": digest})
             kept.append(change(one).sealed())
     factories.write_results(folder, kept)
-    for run_id, data in raw.items():
-        raw_path(folder / "runs", run_id, "steps").write_bytes(data)
+    for run_id, (digest, data) in raw.items():
+        raw_path(folder / "runs", run_id, "steps", digest).write_bytes(data)
     return folder
 
 

@@ -167,7 +167,7 @@ def test_the_results_page_has_every_file() -> None:
     from harness.collectives.record import RECORD
     from harness.collectives.writing import FOLDER, TIMES
 
-    runs = [str(raw_path(Path("runs"), "<run_id>", kind)) for kind in RAW]
+    runs = [str(raw_path(Path("runs"), "<run_id>", kind, "<sha256>")) for kind in RAW]
     for name in (
         *runs,
         TIMELINE,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import re
@@ -16,8 +18,9 @@ from hypothesis import strategies as st
 
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord, is_whole
-from harness.store import Broken, Store, files, write_atomic
+from harness.store import Broken, Store, files, quarantine, write_atomic
 from harness.store.migrate import NewerSchemaError, migrate
+from harness.store.raw import RAW, parquet_bytes, raw_ids, raw_path
 from harness.store.reading import read_record
 from tests import factories
 from tests.pinning import assert_within
@@ -36,6 +39,12 @@ def a_record(repeat: int = 0, n: int = 2) -> RunRecord:
 
 def some_steps() -> pa.Table:
     return pa.table({"instrument": ["none"] * 3, "rank": [0, 0, 1], "step_s": [0.1, 0.2, 0.3]})
+
+
+def steps_of(store: Store, name: str) -> Path:
+    """Return the only file of raw steps that a run has."""
+    (found,) = store.runs.glob(f"{name}.*steps.parquet")
+    return found
 
 
 def spoil(path: Path, text: str, other: str) -> None:
@@ -76,28 +85,94 @@ class TestCommit:
     def test_the_record_is_written_after_its_steps(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = os.replace
-        order: list[str] = []
+        """As where the process dies between the two: what is left stands in nobody's way."""
 
-        def replace(source: Any, target: Any) -> None:
-            order.append(Path(target).name)
-            if str(target).endswith(".json"):
-                raise OSError(28, "No space left on device", str(target))
+        def refuse(source: Any, target: Any) -> None:
+            raise OSError(28, "No space left on device", str(target))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", refuse)
+            with pytest.raises(StoreError, match="No space left on device") as found:
+                store.commit(a_record(), some_steps())
+        name = a_record().run_id
+        assert str(store.runs / f"{name}.json") in str(found.value)
+        assert store.done_ids() == set()
+        digest = hashlib.sha256(parquet_bytes(some_steps())).hexdigest()
+        left = f"{name}.{digest[:12]}.steps.parquet"
+        assert [p.name for p in store.runs.iterdir()] == [left]
+        other = pa.table({"step_s": [0.5]})
+        store.commit(a_record(), other)
+        assert store.verify([name]) == {name}
+        assert store.read_steps(name).equals(other)
+        assert (store.runs / left).read_bytes() == parquet_bytes(some_steps())
+
+    def test_raw_files_of_the_earlier_name_are_read(self, store: Store) -> None:
+        name = store.commit(a_record(), some_steps(), some_steps()).run_id
+        for kind in RAW:
+            (path,) = store.runs.glob(f"{name}.*.{kind}.parquet")
+            path.rename(store.runs / f"{name}.{kind}.parquet")
+        assert store.verify([name]) == {name}
+        assert store.read_steps(name).equals(some_steps())
+        series = store.read_series(name)
+        assert series is not None
+        assert series.equals(some_steps())
+        assert raw_ids(store.runs, "series") == {name}
+        moved = store.retract(name, "it failed after all").path
+        for kind in RAW:
+            assert moved.with_name(f"{name}.{kind}.parquet").is_file()
+        assert list(store.runs.iterdir()) == []
+
+    def test_who_comes_late_leaves_no_raw_files(self, store: Store) -> None:
+        store.commit(a_record(), some_steps())
+        before = snapshot(store.path)
+        with pytest.raises(StoreError, match="done already"):
+            store.commit(a_record(), pa.table({"step_s": [0.5]}))
+        assert snapshot(store.path) == before
+
+    def test_a_link_that_was_made_though_its_answer_was_lost(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """NFS sends the request again, and its server says that the name is taken."""
+        real = os.link
+
+        def twice(source: Any, target: Any) -> None:
+            real(source, target)
             real(source, target)
 
-        monkeypatch.setattr(os, "replace", replace)
-        with pytest.raises(StoreError, match="No space left on device"):
-            store.commit(a_record(), some_steps())
-        name = a_record().run_id
-        assert order == [f"{name}.steps.parquet", f"{name}.json"]
-        assert store.done_ids() == set()
-        assert [p.name for p in store.runs.iterdir()] == [f"{name}.steps.parquet"]
+        monkeypatch.setattr(os, "link", twice)
+        written = store.commit(a_record(), some_steps())
+        assert store.read(written.run_id) == written
 
-    def test_steps_of_a_crashed_attempt_do_not_stand_in_the_way(self, store: Store) -> None:
-        name = a_record().run_id
-        (store.runs / f"{name}.steps.parquet").write_bytes(b"left by a crash")
-        store.commit(a_record(), some_steps())
-        assert store.verify([name]) == {name}
+    @pytest.mark.parametrize("error", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
+    def test_without_hard_links_a_record_is_written_and_never_over_another(
+        self, store: Store, error: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[str] = []
+
+        def refuse(source: Any, target: Any) -> None:
+            asked.append(Path(target).name)
+            raise OSError(error, os.strerror(error))
+
+        monkeypatch.setattr(os, "link", refuse)
+        first = store.commit(a_record(), some_steps())
+        assert store.read(first.run_id) == first
+        name = f"{first.run_id}.json"
+        monkeypatch.setattr(Path, "exists", lambda path: False)  # as if it came in between
+        with pytest.raises(StoreError, match="done already"):
+            store.commit(a_record().model_copy(update={"attempt": 2}), None)
+        assert asked == [name, name]
+        assert store.read(first.run_id) == first
+
+    def test_a_disk_that_refuses_a_link_for_another_reason_is_an_error(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(source: Any, target: Any) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "link", refuse)
+        with pytest.raises(StoreError, match="cannot be written: Input/output error"):
+            store.commit(a_record(), None)
+        assert list(store.runs.iterdir()) == []
 
     def test_racing_committers_leave_one_whole_run(self, store: Store) -> None:
         outcomes: list[str] = []
@@ -147,7 +222,7 @@ class TestBroken:
         path = store.runs / f"{name}.json"
         path.write_bytes(path.read_bytes()[:-20])
         assert "cut off" in str(self.broken_of(store, name))
-        assert not (store.runs / f"{name}.steps.parquet").exists()
+        assert list(store.runs.iterdir()) == []
         assert (store.quarantine / f"{name}.steps.parquet").is_file()
 
     def test_a_number_altered(self, store: Store) -> None:
@@ -157,12 +232,12 @@ class TestBroken:
 
     def test_steps_missing(self, store: Store) -> None:
         name = store.commit(a_record(), some_steps()).run_id
-        (store.runs / f"{name}.steps.parquet").unlink()
+        steps_of(store, name).unlink()
         assert "raw steps are missing" in str(self.broken_of(store, name))
 
     def test_steps_altered(self, store: Store) -> None:
         name = store.commit(a_record(), some_steps()).run_id
-        path = store.runs / f"{name}.steps.parquet"
+        path = steps_of(store, name)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
@@ -177,14 +252,14 @@ class TestBroken:
 
     def test_steps_that_are_a_folder(self, store: Store) -> None:
         name = store.commit(a_record(), some_steps()).run_id
-        steps = store.runs / f"{name}.steps.parquet"
+        steps = steps_of(store, name)
         steps.unlink()
         steps.mkdir()
         (steps / "within").write_text("x")
         with pytest.raises(StoreError, match="raw steps are a folder"):
             store.read_steps(name)
         assert "raw steps are a folder" in str(self.broken_of(store, name))
-        assert (store.quarantine / steps.name / "within").read_text() == "x"
+        assert (store.quarantine / f"{name}.steps.parquet" / "within").read_text() == "x"
         assert store.commit(a_record(), some_steps()).run_id == name
 
     def test_a_record_that_is_a_folder(self, store: Store) -> None:
@@ -202,12 +277,12 @@ class TestBroken:
         real = Path.read_bytes
 
         def refuse(path: Path) -> bytes:
-            if path.name == name + suffix:
+            if path.name.startswith(name) and path.name.endswith(suffix):
                 raise OSError(5, "Input/output error", str(path))
             return real(path)
 
         monkeypatch.setattr(Path, "read_bytes", refuse)
-        with pytest.raises(StoreError, match=f"{name}{suffix}: cannot be read: Input/output"):
+        with pytest.raises(StoreError, match=rf"{name}\S*{suffix}: cannot be read: Input/out"):
             store.verify([name])
         assert store.done_ids() == {name}
 
@@ -238,6 +313,60 @@ class TestBroken:
             self.broken_of(store, name)
         kept = sorted(p.name for p in store.quarantine.glob("*.json"))
         assert kept == [f"{name}.2.json", f"{name}.3.json", f"{name}.json"]
+
+    def test_what_another_process_put_in_its_place_stays(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was broken when it was looked at, and a good one when it was moved."""
+        name = store.commit(a_record(), some_steps()).run_id
+        path = store.runs / f"{name}.json"
+        good = path.read_bytes()
+        path.write_text("{")
+        real = quarantine.move_aside
+
+        def late(source: Path, target: Path) -> Path:
+            source.write_bytes(good)
+            return real(source, target)
+
+        monkeypatch.setattr(quarantine, "move_aside", late)
+        found: list[Broken] = []
+        assert store.verify([name], found.append) == {name}
+        assert found == []
+        assert path.read_bytes() == good
+        assert store.read_steps(name).equals(some_steps())
+        assert list(store.quarantine.iterdir()) == []
+        # A retraction means one record, though another may be as good.
+        other = a_record().model_copy(update={"attempt": 2}).sealed().text()
+        path.write_bytes(other)
+        assert "by another process" in store.retract(name, "attempt 2 failed").reason
+        assert path.read_bytes() == good
+
+    def test_what_another_process_has_moved_is_not_reported_twice(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = store.commit(a_record(), some_steps()).run_id
+        (store.runs / f"{name}.json").write_text("{")
+        real = quarantine.move_aside
+
+        def late(source: Path, target: Path) -> Path:
+            source.unlink()
+            return real(source, target)
+
+        monkeypatch.setattr(quarantine, "move_aside", late)
+        found: list[Broken] = []
+        assert store.verify([name], found.append) == set()
+        assert found == []
+        assert list(store.quarantine.iterdir()) == []
+
+    def test_raw_files_of_others_stay_when_a_record_goes(self, store: Store) -> None:
+        """They may be of a committer that is about to write its record."""
+        name = a_record().run_id
+        theirs = raw_path(store.runs, name, "steps", "f" * 64)
+        theirs.write_bytes(b"of a launch that is not done yet")
+        store.commit(a_record(), some_steps())
+        moved = store.retract(name, "failed after all").path
+        assert moved.with_name(f"{name}.steps.parquet").is_file()
+        assert list(store.runs.iterdir()) == [theirs]
 
     def test_records_leaves_it_out_with_a_warning(
         self, store: Store, caplog: pytest.LogCaptureFixture

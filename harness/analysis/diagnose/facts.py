@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from harness.analysis.diagnose.lateness import Spread, spread
 from harness.analysis.points import Launch
 from harness.analysis.results import Results
 from harness.errors import StoreError
-from harness.store.raw import raw_path
+from harness.store.raw import raw_ids
 
 _COLUMNS = (
     *("run_id", "status", "cores_per_rank", "provenance", "telemetry_overhead"),
@@ -34,6 +35,14 @@ class Facts:
         table = self._results.table.select(list(_COLUMNS))
         return {row["run_id"]: row for row in table.to_pylist() if row["status"] == "ok"}
 
+    @property
+    def _runs(self) -> Path:
+        return self._results.folder / "runs"
+
+    @cached_property
+    def _with_steps(self) -> frozenset[str]:
+        return raw_ids(self._runs, "steps")
+
     def row(self, launch: Launch) -> Mapping[str, Any]:
         """Return the columns of a launch that are used here, None where not measured."""
         return self._rows[launch.run_id]
@@ -48,9 +57,8 @@ class Facts:
         return self._spreads[run_id]
 
     def _read(self, run_id: str) -> Spread | None:
-        path = raw_path(self._results.folder / "runs", run_id, "steps")
-        if not path.exists():  # said without reading the record, of which there may be thousands
-            self.unread[run_id] = f"{path}: is missing"
+        if run_id not in self._with_steps:  # said without reading thousands of records
+            self.unread[run_id] = f"{self._runs / run_id}.*.steps.parquet: is missing"
             return None
         try:
             found = self._results.steps(run_id, "phases")

@@ -106,6 +106,18 @@ class TestCommit:
         assert store.read_steps(name).equals(other)
         assert (store.runs / left).read_bytes() == parquet_bytes(some_steps())
 
+    def test_no_look_decides_who_writes_a_record(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A client of a network file system may not see yet what another has written."""
+        first = store.commit(a_record(), some_steps())
+        for module, name in ((Path, "exists"), (os.path, "exists"), (os.path, "lexists")):
+            monkeypatch.setattr(module, name, lambda path: False)
+        with pytest.raises(StoreError, match="done already"):
+            store.commit(a_record().model_copy(update={"attempt": 2}), None)
+        monkeypatch.undo()
+        assert store.read(first.run_id) == first
+
     def test_raw_files_of_the_earlier_name_are_read(self, store: Store) -> None:
         name = store.commit(a_record(), some_steps(), some_steps()).run_id
         for kind in RAW:

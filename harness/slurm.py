@@ -28,13 +28,15 @@ RUNNING = frozenset(
 )  # fmt: skip
 #: Reasons of a waiting job that will not pass: it never starts.
 NEVER = frozenset({"DependencyNeverSatisfied"})
+#: Beginnings of reasons of a waiting job that somebody has to let go first.
+HELD = ("JobHeld", "JobHoldMaxRequeue", "launch failed requeued held")
 
-# Of squeue(1): job id as shown, array, index, state, reason, nodes, comment.
-_QUEUE_FORMAT = _SEPARATOR.join(("%i", "%F", "%K", "%T", "%r", "%N", "%k"))
+# Of squeue(1): job id as shown, array, index, state, reason, nodes, comment, start.
+_QUEUE_FORMAT = _SEPARATOR.join(("%i", "%F", "%K", "%T", "%r", "%N", "%k", "%S"))
 # Of sinfo(1): name, nodes by state "allocated/idle/other/total", CPUs, MiB, GRES, time limit,
 # availability, nodes that a job may have.
 _PARTITION_FORMAT = _SEPARATOR.join(("%P", "%F", "%c", "%m", "%G", "%l", "%a", "%s"))
-_ACCOUNT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Restarts")
+_ACCOUNT_FIELDS = ("JobID", "State", "ExitCode", "NodeList")  # that every version's sacct has
 
 
 class SchedulerError(HarnessError):
@@ -55,11 +57,19 @@ class Job:
     exit_code: int | None = None
     signal: int | None = None  # that ended its batch script
     restarts: int = 0
+    preempted: bool = False  # it was told to leave its nodes to another job
+    start: str = ""  # of one that waits: expected; the cluster's time, "2026-11-28T11:49:00"
 
     @property
     def waits(self) -> bool:
         """Say whether it has not started, or is to start again, and can."""
         return self.state in WAITING and self.reason not in NEVER
+
+    @property
+    def held(self) -> bool:
+        """Say whether it waits for somebody to let it go."""
+        held = self.state in ("REQUEUE_HOLD", "SPECIAL_EXIT") or self.reason.startswith(HELD)
+        return held and self.waits
 
     @property
     def runs(self) -> bool:
@@ -130,7 +140,7 @@ def parse_queue(text: str) -> tuple[Job, ...]:
         cells = line.split(_SEPARATOR)
         if len(cells) != len(_QUEUE_FORMAT.split(_SEPARATOR)):
             continue
-        shown, array, index, state, reason, nodes, comment = (cell.strip() for cell in cells)
+        shown, array, index, state, reason, nodes, comment, start = map(str.strip, cells)
         jobs.append(
             Job(
                 job_id=shown,
@@ -140,24 +150,29 @@ def parse_queue(text: str) -> tuple[Job, ...]:
                 reason=_named(reason),
                 nodes=nodes,
                 comment=_named(comment),
+                start=_named(start),
             )
         )
     return tuple(jobs)
 
 
 def ended(job_ids: Iterable[str]) -> tuple[Job, ...]:
-    """Return what Slurm still knows of jobs and all elements of arrays, ended ones too.
+    """Return what Slurm still knows of jobs, ended ones too: elements ("120_3"), or whole arrays.
 
-    From the accounting where there is one, else from the controller, which forgets after
-    ``MinJobAge``. What it has forgotten is not among them.
+    From the controller, which forgets after ``MinJobAge``, and what it lacks from the accounting
+    where there is one. All known elements of each array are told; what is forgotten is not.
     """
     wanted = tuple(dict.fromkeys(job_ids))
-    if not wanted:
-        return ()
-    found = {job.job_id: job for job_id in wanted for job in _of_controller(job_id)}
-    if any(job_id not in {job.array for job in found.values()} for job_id in wanted):
-        found = {job.job_id: job for job in _of_accounting(wanted)} | found
+    found = {job.job_id: job for array in _arrays(wanted) for job in _of_controller(array)}
+    known = found.keys() | {job.array for job in found.values()}
+    lacking = _arrays(job_id for job_id in wanted if job_id not in known)
+    if lacking:
+        found = {job.job_id: job for job in _of_accounting(lacking)} | found
     return tuple(found.values())
+
+
+def _arrays(job_ids: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
 
 
 def job(job_id: str) -> Job | None:
@@ -193,12 +208,14 @@ def _jobs_of(fields: Mapping[str, str]) -> Iterable[Job]:
         array=array,
         index=None,
         state=fields.get("JobState", ""),
-        reason=_named(fields.get("Reason", "")),
+        reason=_named(fields.get("Reason", "").replace("_", " ")),  # squeue has spaces
         nodes=_named(fields.get("NodeList", "")),
         comment=_named(fields.get("Comment", "")),
         exit_code=int(code) if code.isdecimal() else None,
         signal=int(number) or None if number.isdecimal() else None,
         restarts=_count(fields.get("Restarts", "")),
+        preempted=_named(fields.get("PreemptTime", "")) != "",
+        start=_named(fields.get("StartTime", "")),
     )
     indices = fields.get("ArrayTaskId")
     if indices is None:
@@ -223,9 +240,8 @@ def parse_indices(text: str) -> tuple[int, ...]:
 def _of_accounting(job_ids: Sequence[str]) -> tuple[Job, ...]:
     try:
         said = _run(
-            ("sacct", "--allocations", "--array", "--noheader", "--parsable2",
-             f"--delimiter={_SEPARATOR}", f"--format={','.join(_ACCOUNT_FIELDS)}",
-             f"--jobs={','.join(job_ids)}")
+            ("sacct", "--allocations", "--noheader", "--parsable2", f"--delimiter={_SEPARATOR}",
+             f"--format={','.join(_ACCOUNT_FIELDS)}", f"--jobs={','.join(job_ids)}")
         )  # fmt: skip
     except (SchedulerError, MissingDependencyError):
         return ()  # many clusters keep no accounts
@@ -233,27 +249,27 @@ def _of_accounting(job_ids: Sequence[str]) -> tuple[Job, ...]:
 
 
 def parse_accounts(text: str) -> tuple[Job, ...]:
-    """Read ``sacct``'s lines; "CANCELLED by 1000" is CANCELLED."""
-    jobs = []
+    """Read ``sacct``'s lines; "CANCELLED by 1000" is CANCELLED, elements may share a line."""
+    jobs: list[Job] = []
     for line in text.splitlines():
         cells = line.split(_SEPARATOR)
         if len(cells) != len(_ACCOUNT_FIELDS) or not cells[0]:
             continue
-        shown, state, code, nodes, restarts = cells
-        array, _, index = shown.partition("_")
+        shown, state, code, nodes = cells
+        array, _, indices = shown.partition("_")
         status, _, number = code.partition(":")
-        jobs.append(
-            Job(
-                job_id=shown,
-                array=array,
-                index=int(index) if index.isdecimal() else None,
-                state=state.split()[0] if state else "",
-                nodes="" if nodes == "None assigned" else nodes,
-                exit_code=int(status) if status.isdecimal() else None,
-                signal=int(number) or None if number.isdecimal() else None,
-                restarts=_count(restarts),
-            )
+        one = Job(
+            job_id=shown,
+            array=array,
+            index=None,
+            state=state.split()[0] if state else "",
+            nodes="" if nodes == "None assigned" else nodes,
+            exit_code=int(status) if status.isdecimal() else None,
+            signal=int(number) or None if number.isdecimal() else None,
         )
+        # "120_3", or "120_[4-9%2]" of those that have not started.
+        elements = parse_indices(indices.strip("[]"))
+        jobs += [replace(one, job_id=f"{array}_{i}", index=i) for i in elements] or [one]
     return tuple(jobs)
 
 
@@ -305,7 +321,7 @@ def mpi_list() -> str:
 
 def _named(text: str) -> str:
     """Return a value, "" for the words that Slurm has for none."""
-    return "" if text in ("None", "(null)", "N/A", "none") else text
+    return "" if text in ("None", "(null)", "N/A", "none", "Unknown") else text
 
 
 def _count(text: str) -> int:
@@ -334,7 +350,8 @@ def _run(argv: Sequence[str], *, both: bool = False) -> str:
             stdin=subprocess.DEVNULL,
             check=False,
             # Dates and words in one form; no default of the user's changes what is asked.
-            env={**_without_defaults(os.environ), "LC_ALL": "C"},
+            # Nor is a list of an array's indices cut off at 64 characters.
+            env={**_without_defaults(os.environ), "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"},
         )
     except subprocess.TimeoutExpired:
         raise SchedulerError(

@@ -11,9 +11,9 @@
         logs/<run_id>/<attempt>/                        run.json, launcher.log, rank-K.log
         quarantine/                                     what was found broken, and why
 
-Processes on any number of hosts share it without a lock (but ``save_config``'s): a record gets its
-name by a hard link, which never replaces one; raw files are named by what is in them; a number or
-a name is claimed by making it. Where a file system has no hard links, commits take turns.
+Processes on any number of hosts share it without a lock: a record gets its name by a hard link,
+which never replaces one; raw files are named by what is in them; a number or a name is claimed by
+making it. Where a file system has no hard links, such a name is given under a lock.
 """
 
 from __future__ import annotations
@@ -25,21 +25,16 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.clock import utc_now
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord
-from harness.store.files import (
-    locked,
-    move_aside,
-    named_errors,
-    write_atomic,
-    write_new,
-)
+from harness.store.files import move_aside, named_errors, write_atomic, write_new
 from harness.store.migrate import check_version
-from harness.store.quarantine import Broken, Quarantine
+from harness.store.quarantine import Broken, Quarantine, text_of
 from harness.store.raw import parquet_bytes, raw_path, read_raw
 from harness.store.reading import BrokenError, MissingError, read_record, read_sealed
 
@@ -87,14 +82,19 @@ class Store:
         return self.path.name
 
     def save_config(self, text: str) -> None:
-        """Keep the resolved config as ``sweep.yaml``; an earlier, different one gets a number."""
-        path = self.path / "sweep.yaml"
-        with named_errors(path, "written"), locked(self._lock):
-            if path.exists():
-                if path.read_bytes() == text.encode():
+        """Keep the resolved config as ``sweep.yaml``; an earlier, different one gets a number.
+
+        None is lost where several processes save different ones; one of them has the name then.
+        """
+        path, data = self.path / "sweep.yaml", text.encode()
+        with named_errors(path, "written"):
+            while text_of(path) != data:
+                if write_new(path, data, self._lock):
                     return
-                move_aside(path, self._next_config())
-            write_atomic(path, text.encode())
+                with suppress(FileNotFoundError):  # another process was faster
+                    kept = move_aside(path, self._next_config())
+                    if kept.read_bytes() == data:  # it has just been written by another process
+                        kept.unlink()
 
     def claim_attempt(self, run_id: str) -> tuple[int, Path]:
         """Return the next attempt number of a run, from 1, and its new log folder.

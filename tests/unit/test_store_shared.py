@@ -59,6 +59,8 @@ def element(path: Path, process: int, links: bool, start: Any, answers: Any) -> 
     store = Store.open(path, create=True)
     found: list[Broken] = []
     store.verify([BROKEN], found.append)
+    for text in ("asked by all\n", f"asked by {process}\n"):
+        store.save_config(text)
     written, refused, attempts = [], [], []
     repeats = [*range(SHARED), *range(100 * (process + 1), 100 * (process + 1) + OWN)]
     for repeat in repeats:
@@ -111,6 +113,9 @@ def test_every_run_has_one_winner_and_its_own_raw_files(tmp_path: Path, links: b
     assert claimed == list(range(1, PROCESSES * (OWN + SHARED) + 1))
     assert sum(one.quarantined.count(BROKEN) for one in outcomes) == 1
     assert (store.quarantine / f"{BROKEN}.json").read_text() == '{"cut":'
+    configs = {one.read_text() for one in path.glob("sweep*.yaml")}
+    assert configs == {"asked by all\n", *(f"asked by {n}\n" for n in range(PROCESSES))}
+    assert (path / "sweep.yaml").is_file()
     assert not list(path.rglob("*.tmp"))
     # Nobody waited for a lock where none is needed.
     assert (path / ".lock").exists() != links

@@ -1,38 +1,39 @@
-"""A private Slurm on this machine: munge, a controller and some fake nodes, in one folder.
+"""A private Slurm on this machine: munge and a controller on a head, and nodes as hosts of their own.
 
 Nothing under /etc is touched, no service manager is asked, and every daemon runs in the foreground
-as a child of this process. The nodes share the machine's name and address and differ in their port.
+inside the namespaces that ``hosts`` makes, so nothing outlives them.
 """
 
 from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "salloc", "squeue", "sinfo")
-START_S = 120.0  # beside another worker on two cores
-STOP_S = 10.0
-_SBIN = ("/usr/sbin", "/usr/local/sbin")  # where the daemons are; not on every user's PATH
+from tests.integration.slurm.hosts import HEAD, START_S, Hosts, environ, processes, which
+
+PROGRAMS = (
+    *("munged", "slurmctld", "slurmd", "sbatch", "srun", "salloc"),
+    *("squeue", "sinfo", "scontrol", "scancel"),
+)
+CLIENT_S = 300.0
 
 _CONF = """\
 ClusterName=hvdscale
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
+SlurmctldHost={head}({address})
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/munge.sock
+# How long a requeued job waits before it may start again is the life of a credential.
+AuthInfo=socket={folder}/munge/munge.sock,cred_expire=30
 CredType=cred/munge
 StateSaveLocation={folder}/state
-TmpFS={folder}/tmp/%n
+TmpFS={folder}/scratch/%n
 SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/log/slurmctld.pid
 SlurmdPidFile={folder}/log/slurmd.%n.pid
@@ -42,7 +43,10 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+JobRequeue=1
 SlurmdParameters=config_overrides
 ReturnToService=2
 EnforcePartLimits=ALL
@@ -52,27 +56,43 @@ AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 MailProg=/bin/true
 MinJobAge=3600
-KillWait=5
+KillWait=10
 InactiveLimit=0
 MessageTimeout=30
 {nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=60 DefaultTime=10 State=UP OverSubscribe=NO
-"""
+PartitionName=DEFAULT Nodes=ALL MaxTime=60 DefaultTime=10 State=UP OverSubscribe=NO
+PartitionName=main Default=YES PriorityTier=1
+PartitionName=urgent PriorityTier=10
+{more}"""
 
 
 def missing() -> list[str]:
-    """Return the programs that a cluster needs and that are not here."""
-    return [name for name in PROGRAMS if _which(name) is None]
+    """Return the programs of Slurm that a cluster needs and that are not here."""
+    return [name for name in PROGRAMS if which(name) is None]
 
 
 @dataclass
 class Cluster:
-    """Started by ``start``, and gone without a trace (but ``folder``) after ``stop``."""
+    """Started by ``start``, and gone without a trace (but ``folder``) after ``stop``.
+
+    Nodes are n1, n2, …, each a host of its own (see ``hosts``) with ``cpus`` cores and ``gpus``
+    GPUs that are none. Partition ``urgent`` preempts jobs of ``main``, which are requeued. There is
+    no accounting: ``sacct`` fails. Jobs see ``shared`` and ``folder``, and of other folders those
+    that are not below /tmp.
+    """
 
     folder: Path
     nodes: int = 2
     cpus: int = 2
-    _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    gpus: int = 0
+    shared: Sequence[Path] = ()
+    more: str = ""  # further lines of slurm.conf
+    hosts: Hosts = field(init=False)
+    _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = tuple(f"n{number}" for number in range(1, self.nodes + 1))
+        self.hosts = Hosts(self.folder, names, self.shared)
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -80,131 +100,184 @@ class Cluster:
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def start(self) -> None:
-        """Start all daemons and wait until every node is idle; RuntimeError with their logs."""
+        """Start all hosts and daemons and wait until every node is idle.
+
+        RuntimeError with their logs where that does not happen, and nothing is left.
+        """
         self._write()
-        munge = self.folder / "munge"
-        self._daemon(
-            *("munged", "-F", f"--key-file={munge}/key", f"--socket={munge}/munge.sock"),
-            *(f"--pid-file={munge}/pid", f"--seed-file={munge}/seed"),
-            f"--log-file={self.folder}/log/munged.log",
-        )
-        self._until((munge / "munge.sock").exists, "munged made no socket")
-        self._daemon("slurmctld", "-D")
-        for number in range(1, self.nodes + 1):
-            self._daemon("slurmd", "-D", "-N", f"n{number}")
-        self._until(lambda: self._idle() == self.nodes, "not every node became idle")
+        try:
+            self.hosts.start()
+            munge = self.folder / "munge"
+            self._daemon(
+                *(HEAD, "munged", "-F", f"--key-file={munge}/key", f"--socket={munge}/munge.sock"),
+                *(f"--pid-file={munge}/pid", f"--seed-file={munge}/seed"),
+                f"--log-file={self.folder}/log/munged.log",
+            )
+            self._until((munge / "munge.sock").exists, "munged made no socket")
+            self._daemon(HEAD, "slurmctld", "-D")
+            for name in self.hosts.names:
+                self._daemon(name, "slurmd", "-D", "-N", name)
+            self._until(lambda: self._idle() == set(self.hosts.names), "not every node became idle")
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
-        """End jobs, then daemons, then steps whose daemon is gone."""
-        if self._daemons:
-            self.client("scancel", "--full", "--signal=KILL", "--state=RUNNING", "--me")
-            self.client("scancel", "--me")
-        for daemon in reversed(self._daemons[1:]):  # munge goes last: the others talk through it
-            daemon.terminate()
-        deadline = time.monotonic() + STOP_S
-        for daemon in reversed(self._daemons):
-            if daemon is self._daemons[0]:
-                daemon.terminate()
-            try:
-                daemon.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+        """End all at once: the kernel does, when the head is gone."""
+        self.hosts.stop()
+        for daemon in self._daemons.values():
+            daemon.wait(START_S)
         self._daemons.clear()
-        for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
 
-    def client(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        """Run a Slurm command of this cluster to its end."""
-        return subprocess.run(
-            argv,
-            env={**os.environ, **self.environ},
-            capture_output=True,
+    def start_client(
+        self, *argv: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command on the head, as a child of this process; its outputs are pipes of text.
+
+        ``env`` is added to this process's own; the folder is ``cwd``, or this process's own.
+        """
+        return subprocess.Popen(
+            [*self.hosts.enter(HEAD), f"--wdns={cwd or Path.cwd()}", "--", *argv],
+            env={**os.environ, **self.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=180,
-            check=False,
+            start_new_session=True,
         )
 
-    def processes(self) -> list[int]:
-        """Return the pids of processes that belong to this cluster: daemons, steps and jobs."""
-        marker = f"SLURM_CONF={self.environ['SLURM_CONF']}".encode()
-        found = []
-        for entry in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                mine = marker in entry.read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if mine and int(entry.parent.name) != os.getpid():
-                found.append(int(entry.parent.name))
-        return found
+    def client(
+        self,
+        *argv: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        timeout_s: float = CLIENT_S,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the head to its end, a Slurm command of this cluster or any other."""
+        client = self.start_client(*argv, env=env, cwd=cwd)
+        try:
+            stdout, stderr = client.communicate(timeout=timeout_s)
+        except BaseException:
+            os.killpg(client.pid, signal.SIGKILL)
+            client.communicate()
+            raise
+        return subprocess.CompletedProcess(argv, client.returncode, stdout, stderr)
+
+    def state(self, job_id: str) -> str:
+        """Return a job's state, as PENDING or RUNNING; "" where Slurm does not know it."""
+        return self.client("squeue", "-h", "-t", "all", "-o", "%T", "-j", job_id).stdout.strip()
+
+    def wait_for(self, job_id: str, *states: str, timeout_s: float = CLIENT_S) -> str:
+        """Wait until a job is in one of ``states`` and return that; AssertionError at the end."""
+        deadline = time.monotonic() + timeout_s
+        while (state := self.state(job_id)) not in states:
+            assert time.monotonic() < deadline, (
+                f"job {job_id} is {state}, not {' or '.join(states)}"
+            )
+            time.sleep(0.1)
+        return state
+
+    def hasten(self, job_id: str) -> None:
+        """Let a job that was requeued start now, and not when its old credential has expired."""
+        self.wait_for(job_id, "PENDING")
+        self.client("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+
+    def slow(self, rate_bits_per_s: int, burst_bytes: int = 16_384) -> None:
+        """Limit what every node sends. A larger burst would let a small gradient through free."""
+        self.hosts.slow(rate_bits_per_s, burst_bytes)
+
+    def fast(self) -> None:
+        """Take the limit away."""
+        self.hosts.fast()
+
+    def kill_node(self, name: str) -> None:
+        """Take the power of a node away, and have Slurm know of it.
+
+        Slurm by itself would notice after ``SlurmdTimeout``, minutes.
+        """
+        self.hosts.remove(name)
+        self._daemons.pop(name).wait(START_S)
+        self.client("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=power")
+
+    def revive(self, name: str) -> None:
+        """Start a node again that was killed, and wait until it is idle."""
+        self.hosts.add(name)
+        self._daemon(name, "slurmd", "-D", "-N", name)
+        self._until(lambda: name in self._idle(), f"{name} did not become idle")
+
+    def traces(self) -> list[str]:
+        """Return what is left of this cluster: processes and mounts."""
+        marker = f"SLURM_CONF={self.environ['SLURM_CONF']}"
+        carrying = [f"process {pid}: {cmd}" for pid, cmd in processes() if _has(pid, marker)]
+        return [*self.hosts.traces(), *carrying]
 
     def _write(self) -> None:
-        for name in ("munge", "state", "log"):
+        for name in ("munge", "state", "log", "devices"):
             (self.folder / name).mkdir()
-        for number in range(1, self.nodes + 1):
-            (self.folder / "spool" / f"n{number}").mkdir(parents=True)
-            (self.folder / "tmp" / f"n{number}").mkdir(parents=True)
+        for name in self.hosts.names:
+            (self.folder / "spool" / name).mkdir(parents=True)
+            (self.folder / "scratch" / name).mkdir(parents=True)
         key = self.folder / "munge" / "key"
         key.touch(0o600)
         key.write_bytes(os.urandom(128))
-        host = socket.gethostname().split(".")[0]
-        ports = _free_ports(self.nodes + 1)
         shape = f"CPUs={self.cpus} CoresPerSocket={self.cpus} RealMemory=1000 State=UNKNOWN"
-        nodes = [
-            f"NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {shape}"
-            for i, port in enumerate(ports[1:], start=1)
-        ]
+        gres = self._gpus()
         text = _CONF.format(
-            host=host,
-            port=ports[0],
+            head=HEAD,
+            address=self.hosts.address(HEAD),
             user=getpass.getuser(),
             folder=self.folder,
-            nodes="\n".join(nodes),
+            nodes="\n".join(
+                f"NodeName={name} NodeAddr={self.hosts.address(name)} {shape}{gres}"
+                for name in self.hosts.names
+            ),
+            more=self.more,
         )
         (self.folder / "slurm.conf").write_text(text)
         # There may be no cgroup file system; this plug-in starts without one.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
 
-    def _daemon(self, name: str, *arguments: str) -> None:
-        program = _which(name)
+    def _gpus(self) -> str:
+        """Write gres.conf, and return what a node's line says of its GPUs."""
+        if not self.gpus:
+            return ""
+        for number in range(self.gpus):
+            (self.folder / "devices" / f"gpu{number}").symlink_to("/dev/null")
+        files = f"{self.folder}/devices/gpu[0-{self.gpus - 1}]"
+        (self.folder / "gres.conf").write_text(f"Name=gpu File={files}\n")
+        return f" Gres=gpu:{self.gpus}"
+
+    def _daemon(self, host: str, name: str, *arguments: str) -> None:
+        program = which(name)
         assert program is not None  # ``missing`` was asked before
-        with (self.folder / "log" / f"{name}.out").open("ab") as output:
-            self._daemons.append(
-                subprocess.Popen(
-                    [program, *arguments],
-                    env={**os.environ, **self.environ},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+        key = host if name == "slurmd" else name
+        with (self.folder / "log" / f"{key}.out").open("ab") as output:
+            self._daemons[key] = subprocess.Popen(
+                [*self.hosts.enter(host, pid=True), program, *arguments],
+                env={**environ(), **self.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
-    def _idle(self) -> int:
-        return self.client("sinfo", "-h", "-N", "-o", "%t").stdout.split().count("idle")
+    def _idle(self) -> set[str]:
+        lines = self.client("sinfo", "-h", "-N", "-p", "main", "-o", "%N %t").stdout.splitlines()
+        return {line.split()[0] for line in lines if line.split()[1:] == ["idle"]}
 
     def _until(self, ready: Callable[[], bool], problem: str) -> None:
         deadline = time.monotonic() + START_S
         while not ready():
-            ended = [daemon for daemon in self._daemons if daemon.poll() is not None]
+            ended = [daemon for daemon in self._daemons.values() if daemon.poll() is not None]
             if ended or time.monotonic() > deadline:
-                said = "".join(log.read_text()[-2000:] for log in (self.folder / "log").iterdir())
-                self.stop()
+                logs = (self.folder / "log").iterdir()
+                said = "".join(log.read_text(errors="replace")[-2000:] for log in logs)
                 raise RuntimeError(f"{problem}: {[d.args for d in ended]}\n{said}")
             time.sleep(0.05)
 
 
-def _which(name: str) -> str | None:
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN])
-    return shutil.which(name, path=path)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
+def _has(pid: int, variable: str) -> bool:
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+        return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False

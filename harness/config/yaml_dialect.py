@@ -14,10 +14,14 @@ MAX_DEPTH = 20
 _NO_TEXT = ("Cc", "Cs")  # control characters, line ends too, and halves of surrogate pairs
 
 
-def load_text(text: str, where: str) -> Any:
-    """Return the plain data of ``text``; a ConfigError names ``where`` and the line."""
+def load_text(text: str, where: str, *, as_written: bool = False) -> Any:
+    """Return the plain data of ``text``; a ConfigError names ``where`` and the line.
+
+    ``as_written``: numbers, ``true`` and ``false`` stay the text they are written as, for a reader
+    that knows by the key what it wants.
+    """
     try:
-        data = yaml.load(text, Loader=_Loader)
+        data = yaml.load(text, Loader=_TextLoader if as_written else _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not valid YAML: {error}") from None
     _check(data, where)
@@ -80,6 +84,15 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.YAMLError(f"{_line(key_node)}: key '{key}' is there twice")
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+class _TextLoader(_Loader):
+    """The same, where 1e3, 007 and true are text; only null is something else."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - what PyYAML looks for
+        first: [pair for pair in pairs if pair[0].endswith(":null")]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,4 +1,4 @@
-"""A private Slurm on this machine: munge and a controller on a head, and nodes as hosts of their own.
+"""A private Slurm on this machine: munge and a controller on a head, and nodes that are hosts.
 
 Nothing under /etc is touched, no service manager is asked, and every daemon runs in the foreground
 inside the namespaces that ``hosts`` makes, so nothing outlives them.

@@ -1,4 +1,4 @@
-"""Machines on one machine: a head and some nodes, each with a name, an address and a life of its own.
+"""Machines on one machine: a head and some nodes, each with a name, an address and its own life.
 
 Every one has its own network, host name, process numbers and mounts, made by ``unshare``. All of it
 hangs on one process, the head's first: when that ends, whatever ended it (it waits on a pipe from
@@ -203,8 +203,8 @@ class Hosts:
     def fast(self) -> None:
         """Let every node send as fast as it can; also where none was slowed."""
         for name in self._nodes():
-            if "tbf" in self._in_network(name, *"tc qdisc show dev eth0".split()):
-                self._in_network(name, *"tc qdisc delete dev eth0 root".split())
+            if "tbf" in self._in_network(name, "tc", "qdisc", "show", "dev", "eth0"):
+                self._in_network(name, "tc", "qdisc", "delete", "dev", "eth0", "root")
 
     def traces(self) -> list[str]:
         """Return what is left of all hosts that ever ran: processes and mounts."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.answers import register as register_answers
+from harness.cli.cluster import register as register_cluster
 
 app = typer.Typer(
     name="hvdscale",
@@ -29,6 +30,12 @@ Results = Annotated[
 Slots = Annotated[
     int | None,
     typer.Option("--slots", min=1, metavar="N", help="Ranks a host takes (default: its devices)."),
+]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        "--share", metavar="I/N", help="Only part I (from 0) of N: jobs that share a sweep."
+    ),
 ]
 Base = Annotated[
     str | None,
@@ -70,11 +77,12 @@ def run(
         bool, typer.Option("--dry-run", help="Print what would be started; start nothing.")
     ] = False,
     slots: Slots = None,
+    share: Share = None,
 ) -> int:
     """Run what is missing of a sweep, here or in this allocation."""
     from harness.cli.sweeps import command_run
 
-    return command_run(sweep, overrides or [], results, dry_run, slots)
+    return command_run(sweep, overrides or [], results, dry_run, slots, share=share)
 
 
 @app.command()
@@ -86,11 +94,12 @@ def train(
         bool, typer.Option("--dry-run", help="Print what would be started; start nothing.")
     ] = False,
     slots: Slots = None,
+    share: Share = None,
 ) -> int:
     """Train what is missing of a sweep's points to a target or an epoch count (its `train:`)."""
     from harness.cli.sweeps import command_run
 
-    return command_run(sweep, overrides or [], results, dry_run, slots, training=True)
+    return command_run(sweep, overrides or [], results, dry_run, slots, share=share, training=True)
 
 
 @app.command()
@@ -267,3 +276,4 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
 
 register_answers(app)
+register_cluster(app)

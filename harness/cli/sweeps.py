@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.runner.share import Share
 
 
 def command_run(
@@ -14,19 +19,28 @@ def command_run(
     dry_run: bool,
     slots: int | None,
     *,
+    share: str | None = None,
     training: bool = False,
 ) -> int:
     """Run what is missing of a sweep; return 0, 1 where a launch failed, 130 where interrupted.
 
-    With ``training`` its points are trained, instead of measured in windows.
+    With ``training`` its points are trained, instead of measured in windows. ``share`` is the part
+    of the sweep that is this job's, "3/24".
     """
     from harness.config import load_sweep
     from harness.detect import detect_machine
     from harness.runner import commands, run_sweep
     from harness.runner.progress import reporter
+    from harness.runner.share import run_share
 
+    part = _share(share, dry_run)
     sweep = load_sweep(source, overrides)
     machine = detect_machine(slots)
+    if part is not None:
+        with reporter() as report:
+            summary = run_share(sweep, machine, results, part, report=report, training=training)
+        print(summary.text())
+        return summary.exit_code
     if dry_run:
         lines = list(commands(sweep, machine, results, training=training))
         for line in lines:
@@ -36,6 +50,27 @@ def command_run(
         return 0
     with reporter() as report:
         summary = run_sweep(sweep, machine, results, report=report, training=training)
+    print(summary.text())
+    return summary.exit_code
+
+
+def _share(text: str | None, dry_run: bool) -> Share | None:
+    from harness.errors import ConfigError
+    from harness.runner.share import Share
+
+    if text is not None and dry_run:
+        raise ConfigError("--share: goes with no --dry-run; the dry run shows the whole sweep")
+    return Share.parse(text) if text is not None else None
+
+
+def command_run_point(manifest: Path, index: int | None) -> int:
+    """Run one element of a submitted job array; return as ``command_run``."""
+    from harness.runner.progress import reporter
+    from harness.submit.element import element_index, run_element
+
+    with reporter() as report:
+        place = index if index is not None else element_index(os.environ)
+        summary = run_element(manifest, place, report)
     print(summary.text())
     return summary.exit_code
 

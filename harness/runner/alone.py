@@ -1,4 +1,7 @@
-"""One runner at a time on one host: two would measure side by side, each disturbing the other."""
+"""One runner at a time on one host: two would measure side by side, each disturbing the other.
+
+So it is with who submits a sweep: two would submit the same launches.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,31 @@ from harness.clock import utc_now
 from harness.errors import StoreError
 from harness.store.files import NO_LOCKS, named_errors
 
+#: What each role does, and why no two do it at once.
+_ROLES = {
+    "runner": "runs this sweep on this host, and two would disturb each other's measurements",
+    "submitter": "submits this sweep on this host, and two would submit the same launches",
+}
+
 
 class BusyError(StoreError):
-    """Another runner measures this sweep on this host."""
+    """Another process measures, or submits, this sweep on this host."""
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path, role: str = "runner") -> Iterator[None]:
     """Hold a sweep's folder for this process on this host; BusyError where another has it.
 
-    The kernel frees the lock with the process, whatever ends that, so nothing is ever stale.
-    Runners on other hosts are welcome. Where a file system has no locks, the run goes on without.
+    One process a ``role``, "runner" or "submitter": who submits disturbs no measurement. The kernel
+    frees the lock with the process, whatever ends that, so nothing is ever stale. Runners on other
+    hosts are welcome. Where a file system has no locks, the run goes on without.
     """
-    path = lock_path(folder)
+    path = lock_path(folder, role)
     with named_errors(path, "written"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         with named_errors(path, "locked"):
-            _lock(descriptor, path)
+            _lock(descriptor, path, role)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "since": utc_now()}).encode(), 0)
         yield
@@ -40,19 +50,19 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def lock_path(folder: Path) -> Path:
+def lock_path(folder: Path, role: str = "runner") -> Path:
     """Return the lock file of a sweep's folder on this host."""
     host = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname()) or "host"
-    return folder / f".runner.{host}.lock"
+    return folder / f".{role}.{host}.lock"
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def _lock(descriptor: int, path: Path, role: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BusyError(
-            f"{path.parent}: {_holder(descriptor)} runs this sweep on this host, and two would "
-            "disturb each other's measurements; wait for it, or choose another --results"
+            f"{path.parent}: {_holder(descriptor)} {_ROLES[role]}; "
+            "wait for it, or choose another --results"
         ) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:

@@ -61,10 +61,22 @@ class Verdict:
     cause: str
 
 
-def diagnose(ending: Ending, logs: Logs, timeout_s: float, world_size: int) -> Verdict:
-    """Say what became of a launch that has no record, or that failed in spite of one."""
+INTERRUPTED = Verdict("cancelled", "interrupted by the user")
+
+
+def diagnose(
+    ending: Ending,
+    logs: Logs,
+    timeout_s: float,
+    world_size: int,
+    interrupted: Verdict = INTERRUPTED,
+) -> Verdict:
+    """Say what became of a launch that has no record, or that failed in spite of one.
+
+    ``interrupted`` is what to say of one that was ended because we were asked to end.
+    """
     if ending.interrupted:
-        return Verdict("cancelled", "interrupted by the user")
+        return interrupted
     if ending.start_error:
         return Verdict("failed", f"could not be started: {ending.start_error}")
     everything = [line for log in logs.ranks for line in log.tail] + list(logs.launcher)

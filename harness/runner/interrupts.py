@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: A batch system sends SIGUSR1 some time before a job's time limit (``sbatch --signal=B:USR1@60``).
+TIME_NEAR = signal.SIGUSR1
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, TIME_NEAR)
 _POLL_S = 0.02  # where the kernel has no pidfd
 _LONGEST_S = 3600.0  # of one sleep: poll takes its time in milliseconds, as an int of C
 
@@ -20,6 +22,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
+        self.first: signal.Signals | None = None
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     @property
@@ -35,6 +38,7 @@ class Interrupts:
     def notice(self, number: int, frame: FrameType | None = None) -> None:
         """Count a signal, and wake whoever waits in ``wait_for``."""
         self.count += 1
+        self.first = self.first or signal.Signals(number)
         with suppress(BlockingIOError):  # full: then whoever waits is awake
             os.write(self._writer, b".")
 
@@ -55,6 +59,13 @@ class Interrupts:
             waiting.poll(min(timeout_s, _LONGEST_S) * 1000)
         finally:
             os.close(child)
+
+    def linger(self, timeout_s: float) -> None:
+        """Wait for a signal that may be on its way to this process, at most ``timeout_s``."""
+        waiting = select.poll()
+        waiting.register(self._reader, select.POLLIN)
+        if not self.asked:
+            waiting.poll(timeout_s * 1000)
 
     def close(self) -> None:
         """Give the pipe back."""

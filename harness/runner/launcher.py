@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ class Ending:
     survivors: tuple[int, ...] = ()  # pids that even SIGKILL did not end
     stopped: tuple[int, ...] = ()  # pids that were stopped when the time was up
     out_of_memory: int = 0  # processes that the kernel ended for memory meanwhile, in our cgroup
+    signal: signal.Signals | None = None  # that this process was asked to end by
 
 
 class Guard:
@@ -97,10 +99,14 @@ def run_launch(
     timeout_s: float,
     guard: Guard,
     interrupts: Interrupts,
+    *,
+    signalled_s: float = 0.0,
 ) -> Ending:
     """Start a launch, wait for it, and leave no process of it; its output goes to ``log``.
 
-    ``env`` is added to this process's own. Never raises for what the launch does.
+    ``env`` is added to this process's own. Never raises for what the launch does. ``signalled_s``
+    is for jobs of a batch system, which sends its signal to the ranks as to us: those may end of it
+    first, so that a launch that failed waits so long for the signal that would explain it.
     """
     started, killed_before = time.monotonic(), _oom_kills()
     guard.begin(launch_id)  # before the start: there is no moment in which nobody knows of it
@@ -120,11 +126,15 @@ def run_launch(
         if process is not None and not any(p.pid == process.pid for p in left):
             process.wait()
         guard.end(launch_id)
+    shared = signalled_s > 0 and code != 0
+    if shared:
+        interrupts.linger(signalled_s)
     return Ending(
         exit_code=code,
         wall_s=time.monotonic() - started,
         timed_out=timed_out,
-        interrupted=interrupts.asked and code is None,
+        interrupted=interrupts.asked and (code is None or shared),
+        signal=interrupts.first,
         start_error=problem,
         survivors=tuple(p.pid for p in left),
         stopped=tuple(p.pid for p in live if p.state == "T"),

@@ -11,10 +11,11 @@ from harness.config import RunConfig
 from harness.config.instruments import is_timeline
 from harness.config.training import is_training
 from harness.detect import Machine
-from harness.errors import HarnessError, StoreError
+from harness.errors import HarnessError, StoreError, ValidationError
 from harness.launch import Command, build
 from harness.record import Kind, RunError, RunRecord
-from harness.runner.diagnose import Verdict, diagnose
+from harness.runner.diagnose import INTERRUPTED, Verdict, diagnose
+from harness.runner.ended_by import ended_by
 from harness.runner.interrupts import Interrupts
 from harness.runner.launcher import Ending, Guard, new_launch_id, run_launch
 from harness.runner.logs import Logs, read_logs
@@ -23,6 +24,9 @@ from harness.spec import RunSpec
 from harness.store import Store, write_atomic
 from harness.store.files import named_errors
 from harness.watchdog import RUNNER_PID
+
+#: How long a signal of Slurm's may take from the first process of a job to the last.
+_SIGNALLED_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
     started_at = utc_now()
     argv: tuple[str, ...] = ()
     try:
+        if launch.problem:
+            raise ValidationError(launch.problem)
         made = command(launch, place, run_file)
     except HarnessError as error:
         ending = Ending(exit_code=None, wall_s=0.0, start_error=str(error))
@@ -86,6 +92,7 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
             place.timeout_s,
             guard,
             interrupts,
+            signalled_s=_SIGNALLED_S if place.machine.slurm is not None else 0.0,
         )
     record = _committed(place.store, spec)
     if record is not None and record.attempt != attempt:
@@ -93,7 +100,8 @@ def launch_point(launch: Planned, place: Place, guard: Guard, interrupts: Interr
     # What was measured before the user interrupted stays, though its ranks had no time to leave.
     if record is not None and (ending.exit_code == 0 or ending.interrupted):
         return Done(record, ending.wall_s)
-    failed = _failure(spec, ending, log_dir, argv, started_at)
+    why = ended_by(ending.signal, place.machine) if ending.interrupted else INTERRUPTED
+    failed = _failure(spec, ending, log_dir, argv, started_at, why)
     if record is not None:
         place.store.retract(spec.run_id, f"attempt {attempt}: {_cause(failed)}")
     return Done(place.store.add_failure(failed), ending.wall_s)
@@ -126,10 +134,15 @@ def _committed(store: Store, spec: RunSpec) -> RunRecord | None:
 
 
 def _failure(
-    spec: RunSpec, ending: Ending, log_dir: Path, argv: tuple[str, ...], started_at: str
+    spec: RunSpec,
+    ending: Ending,
+    log_dir: Path,
+    argv: tuple[str, ...],
+    started_at: str,
+    interrupted: Verdict,
 ) -> RunRecord:
     logs = read_logs(log_dir)
-    verdict = diagnose(ending, logs, spec.timeout_s, spec.resolved.world_size)
+    verdict = diagnose(ending, logs, spec.timeout_s, spec.resolved.world_size, interrupted)
     return RunRecord(
         kind=kind_of(spec.config),
         run_id=spec.run_id,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.config import RunConfig, Sweep, run_id
 from harness.config.identity import point_id
 from harness.config.instruments import is_timeline
 from harness.detect import Machine
+from harness.record import RunRecord
 from harness.runner.stale import stale_check
 from harness.spec import BlockRef, Resolved
 from harness.store import BrokenError, MissingError, Store
@@ -63,6 +64,7 @@ class Planned:
     config: RunConfig
     resolved: Resolved
     block: BlockRef
+    problem: str = ""  # why it cannot be started here; then it is a failed attempt at once
 
 
 def planned(sweep: Sweep, machine: Machine, results: Path, *, training: bool = False) -> Work:
@@ -85,22 +87,47 @@ def block_launches(work: Work, repeat: int) -> Iterator[Planned]:
     stay as near to each other in time as without them.
     """
     bases = {point_id(base) for base in work.plan.bases if base is not None}
-    # The first blocks, too: an interval that ends a sweep at the first look is the least sure.
-    sequential = work.ci_target is not None
-    ordered = sorted(
-        work.launches(repeat),
-        key=lambda config: (is_timeline(config), _shuffle_key(config, repeat)),
-    )
-    for order, config in enumerate(ordered):
+    for order, config in enumerate(shuffled(work.launches(repeat), repeat)):
         key = point_id(config)
         block = BlockRef(
             repeat=repeat,
             allocation=work.machine.allocation,
             order=order,
             is_base=key in bases,
-            sequential=sequential,
+            # The first blocks, too: an interval that ends a sweep at the first look is the least
+            # sure.
+            sequential=work.ci_target is not None,
         )
         yield Planned(run_id(config, repeat), config, work.plan.resolved[key], block)
+
+
+def shuffled(configs: Iterable[RunConfig], repeat: int) -> list[RunConfig]:
+    """Return configs in the order of block ``repeat``, launches for a timeline last."""
+    return sorted(configs, key=lambda config: (is_timeline(config), _shuffle_key(config, repeat)))
+
+
+def launches_here(
+    work: Work, repeat: int, done: Collection[str], allocation_of: Callable[[str], str]
+) -> Iterator[Planned]:
+    """Yield block ``repeat`` as it goes on in this allocation; ``done`` are ids.
+
+    A base is measured once more where a point that it belongs to is missing and the base that is
+    done is of another allocation (``allocation_of`` its id): blocks pair inside one allocation
+    only, and a later job, or another host, is not the machine of before.
+    """
+    pairs = zip(work.plan.points, work.plan.bases, strict=True)
+    needed = {
+        point_id(base)
+        for point, base in pairs
+        if base is not None and run_id(point, repeat) not in done
+    }
+    known = frozenset(done)  # before anything of this block begins
+    for launch in block_launches(work, repeat):
+        yield launch
+        old = launch.run_id in known and point_id(launch.config) in needed
+        if old and allocation_of(launch.run_id) != launch.block.allocation:
+            own = run_id(launch.config, repeat, launch.block.allocation)
+            yield replace(launch, run_id=own)
 
 
 def run_ids(work: Work, blocks: int) -> list[str]:
@@ -116,9 +143,21 @@ def missing(work: Work) -> Iterator[Planned]:
     store = existing_store(work.folder)
     done = _whole(work, store) if store is not None else set()
     for repeat in range(work.blocks):
-        for launch in block_launches(work, repeat):
-            if launch.run_id not in done:
+        for launch in launches_here(work, repeat, done, allocations(store)):
+            if launch.run_id not in done and not (store and store.is_done(launch.run_id)):
                 yield launch
+
+
+def allocations(store: Store | None) -> Callable[[str], str]:
+    """Return what tells the allocation of a done run, "" of one that is gone meanwhile."""
+
+    def allocation_of(name: str) -> str:
+        try:
+            return store.read(name).block.allocation if store is not None else ""
+        except (BrokenError, MissingError):
+            return ""
+
+    return allocation_of
 
 
 def _whole(work: Work, store: Store) -> set[str]:
@@ -170,17 +209,27 @@ def _throughputs(
 ) -> dict[str, dict[tuple[str, int], float]]:
     """Return point id → (allocation, repeat) → samples per second, of what is done."""
     found: dict[str, dict[tuple[str, int], float]] = {}
-    for config in work.plan.launches:
-        for repeat in range(blocks):
-            name = run_id(config, repeat)
-            if name not in done:
-                continue
-            record = store.read(name)
-            if record.window is not None:
-                block = (record.block.allocation, record.block.repeat)
-                rate = record.window.throughput_samples_per_s
-                found.setdefault(point_id(config), {})[block] = rate
+    for record in _records(work, store, done, blocks):
+        if record.window is not None:
+            block = (record.block.allocation, record.block.repeat)
+            rate = record.window.throughput_samples_per_s
+            found.setdefault(point_id(record.config), {})[block] = rate
     return found
+
+
+def _records(work: Work, store: Store, done: set[str], blocks: int) -> Iterator[RunRecord]:
+    """Yield what is done of the first ``blocks`` blocks, bases of other allocations included."""
+    for name in run_ids(work, blocks):
+        if name in done:
+            yield store.read(name)
+    bases = {point_id(base) for base in work.plan.bases if base is not None}
+    for name in store.done_ids().difference(run_ids(work, work.max_blocks)):
+        try:
+            record = store.read(name)
+        except (BrokenError, MissingError):
+            continue
+        if point_id(record.config) in bases and record.block.repeat < blocks:
+            yield record
 
 
 def _shuffle_key(config: RunConfig, repeat: int) -> bytes:

@@ -15,6 +15,7 @@ from harness.config.identity import point_id
 from harness.errors import StoreError
 from harness.record import RunRecord
 from harness.runner.labels import launch_labels
+from harness.spec import Resolved
 from harness.validate import Plan
 
 #: What makes two measurements two, with the key of a sweep that pins it. Hosts and binding are
@@ -38,17 +39,22 @@ def stale_check(plan: Plan, folder: Path) -> Callable[[RunRecord], None]:
         planned = plan.resolved.get(key)
         if planned is None:
             return  # of another sweep in the same folder
-        for field, pinned_by in _PINNED_BY.items():
-            stored, wanted = getattr(record.resolved, field), getattr(planned, field)
-            if stored != wanted:
-                cure = f", or name the value in the sweep ({pinned_by})" if pinned_by else ""
-                raise StoreError(
-                    f"{names[key]} (run {record.run_id} in {folder}): it was measured with "
-                    f"{field} {_text(stored)}, and would now be with {_text(wanted)}; "
-                    f"use another --results{cure}"
-                )
+        for field, stored, wanted in differences(record.resolved, planned):
+            pinned_by = _PINNED_BY[field]
+            cure = f", or name the value in the sweep ({pinned_by})" if pinned_by else ""
+            raise StoreError(
+                f"{names[key]} (run {record.run_id} in {folder}): it was measured with "
+                f"{field} {stored}, and would now be with {wanted}; "
+                f"use another --results{cure}"
+            )
 
     return check
+
+
+def differences(one: Resolved, other: Resolved) -> tuple[tuple[str, str, str], ...]:
+    """Return what makes two decisions two measurements: field, the one's value, the other's."""
+    pairs = ((field, getattr(one, field), getattr(other, field)) for field in _PINNED_BY)
+    return tuple((field, _text(a), _text(b)) for field, a, b in pairs if a != b)
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,117 @@
+"""Launches one after the other: only those that are missing, whatever happens to any of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+
+from harness.config.identity import point_id
+from harness.errors import StoreError
+from harness.record import RunRecord
+from harness.runner.data import prepare_data
+from harness.runner.interrupts import TIME_NEAR, Interrupts, interrupts
+from harness.runner.launcher import Guard
+from harness.runner.point import Done, Place
+from harness.runner.progress import Report
+from harness.runner.schedule import Planned
+
+#: What runs one launch; tests put their own in.
+Launch = Callable[[Planned, Place, Guard, Interrupts], Done]
+
+
+class StoppedError(StoreError):
+    """The results could not be kept any longer, after launches had begun."""
+
+    exit_code = 1  # not 2, which promises that nothing was written
+
+
+class Running:
+    """The state of a runner: what is done, and what became of the rest."""
+
+    def __init__(
+        self,
+        place: Place,
+        report: Report,
+        launch: Launch,
+        names: Mapping[str, str],
+        stale_check: Callable[[RunRecord], None],
+    ) -> None:
+        """``names`` are labels by point id; ``stale_check`` as of ``runner.stale``."""
+        self.done: set[str] = set()
+        self.ok = 0
+        self.skipped = 0
+        self.causes: Counter[str] = Counter()
+        self.ended_by_user = False
+        self.time_was_near = False
+        self._place = place
+        self._report = report
+        self._launch = launch
+        self._names = names
+        self._stale_check = stale_check
+
+    @property
+    def failed(self) -> int:
+        """Return how many launches gave no measurement."""
+        return sum(self.causes.values())
+
+    def look_at(self, run_ids: Iterable[str]) -> None:
+        """Find out what is done; StoreError where it was measured otherwise than it would be."""
+        self.done |= self._place.store.verify(
+            run_ids, lambda broken: self._report.note(str(broken)), self._stale_check
+        )
+
+    def run(self, launches: Iterable[Planned], prepare: Iterable[Planned]) -> None:
+        """Launch what is missing of ``launches``, after the data of ``prepare`` were made.
+
+        Without anything missing no data is made. A signal that asks to end ends the present launch
+        with all its processes, and no other begins.
+        """
+        missing = filter(self._is_missing, launches)
+        first = next(missing, None)
+        if first is None:
+            return
+        # Before the signals are caught: while data is made, Ctrl-C is still an exception.
+        prepare_data((one.config for one in prepare), self._place.data_dir, self._report)
+        with self._stopping(), interrupts() as stop, Guard() as guard:
+            for planned in chain([first], missing):
+                if stop.asked:
+                    break
+                self._run_one(planned, guard, stop)
+            self.time_was_near = stop.first == TIME_NEAR
+            self.ended_by_user = stop.asked and not self.time_was_near
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Tell, of what the results folder refuses now, that something was done before."""
+        try:
+            yield
+        except StoreError as error:
+            raise StoppedError(
+                f"{error}; the sweep stopped here, after {self.ok} measured and "
+                f"{self.failed} failed in this run, which are kept"
+            ) from error
+
+    def _is_missing(self, planned: Planned) -> bool:
+        name = planned.run_id
+        # Another runner may have measured it since this one began.
+        if name not in self.done and self._place.store.is_done(name):
+            self.look_at([name])
+        self.skipped += name in self.done
+        return name not in self.done
+
+    def _run_one(self, planned: Planned, guard: Guard, stop: Interrupts) -> None:
+        name = self._names[point_id(planned.config)]
+        self._report.launching(name)
+        ended = self._launch(planned, self._place, guard, stop)
+        record = ended.record
+        if ended.elsewhere:
+            self.look_at([planned.run_id])  # it may have been decided otherwise there
+            self.skipped += 1
+        elif record.status == "ok":
+            self.done.add(planned.run_id)
+            self.ok += 1
+        elif record.status != "cancelled":
+            self.causes[record.error.cause if record.error is not None else record.status] += 1
+        self._report.finished(name, record, ended.wall_s)

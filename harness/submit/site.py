@@ -177,7 +177,7 @@ class Site(Frozen):
     exclusive: bool = True  # whole nodes: neighbours disturb what is measured
     memory: Annotated[str, AfterValidator(_memory)] = "0"  # of a node, as ``--mem``; "0": all
     launcher: Literal["srun", "mpirun", "horovodrun"] | None = "srun"
-    mpi: Literal["openmpi", "mpich", "intel"] = "openmpi"  # the ranks', which srun is to speak
+    mpi: Literal["openmpi", "mpich", "intel", "none"] = "openmpi"  # the ranks', for srun to speak
     mpi_is_cuda_aware: bool = False
     mpi_plugins: tuple[Word, ...] = ("pmix", "pmi2")  # what ``srun --mpi=list`` names there
     interface: Word | None = None  # that ranks meet over; None: the only one
@@ -245,7 +245,9 @@ class Site(Frozen):
             ),
             device=self.device,
             python=self.python or python,
-            mpi=Mpi(self.mpi, "", "mpirun", cuda_aware=self.mpi_is_cuda_aware),
+            mpi=None
+            if self.mpi == "none"
+            else Mpi(self.mpi, "", "mpirun", cuda_aware=self.mpi_is_cuda_aware),
             slurm=Slurm("", mpi_plugins=self.mpi_plugins),
             launchers={name: name for name in LAUNCHERS},
             modules=frozenset(MODULES),

@@ -30,7 +30,9 @@ POINTS_FILE = "points.json"
 TRAININGS_FILE = "points-train.json"
 
 
-class _Point(BaseModel):
+class AskedPoint(BaseModel):
+    """A point (or base) as a sweep was asked for last, with its launches, block by block."""
+
     point_id: str
     label: str
     base: bool
@@ -40,7 +42,7 @@ class _Point(BaseModel):
 
 class _PointsFile(BaseModel):
     schema_version: int
-    points: tuple[_Point, ...]
+    points: tuple[AskedPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def write_points(
     points = {point_id(point) for point in work.plan.points}
     unplanned = bases - points if own_bases else set()
     mine = tuple(
-        _Point(
+        AskedPoint(
             point_id=point_id(config),
             label=names[point_id(config)],
             base=point_id(config) in bases,
@@ -143,7 +145,7 @@ def list_sweep(folder: Path) -> SweepState:
     return SweepState(store.name, str(folder), created if isinstance(created, str) else "", points)
 
 
-def _read_points(path: Path) -> tuple[_Point, ...] | None:
+def _read_points(path: Path) -> tuple[AskedPoint, ...] | None:
     """Return what a sweep was asked for last; None where nobody wrote it down, or not we."""
     try:
         plan = _PointsFile.model_validate_json(path.read_bytes(), strict=True)
@@ -158,7 +160,7 @@ def _read_points(path: Path) -> tuple[_Point, ...] | None:
     return plan.points
 
 
-def _asked(store: Store) -> tuple[_Point, ...] | None:
+def asked_points(store: Store) -> tuple[AskedPoint, ...] | None:
     """Return the points of windows, then of trainings; None where neither was written down."""
     both = _read_points(store.path / POINTS_FILE)
     trainings = _read_points(store.path / TRAININGS_FILE)
@@ -168,7 +170,7 @@ def _asked(store: Store) -> tuple[_Point, ...] | None:
 
 
 def _planned_points(store: Store) -> tuple[PointState, ...] | None:
-    points = _asked(store)
+    points = asked_points(store)
     if points is None:
         return None
     done = store.sound_ids()
@@ -189,7 +191,7 @@ def _planned_points(store: Store) -> tuple[PointState, ...] | None:
     )
 
 
-def _bases_beside(store: Store, points: Iterable[_Point], done: set[str]) -> Counter[str]:
+def _bases_beside(store: Store, points: Iterable[AskedPoint], done: set[str]) -> Counter[str]:
     """Return point id → launches of bases that jobs measured for themselves, on ids of their own.
 
     Which jobs there were is not written down: the records tell whose they are.

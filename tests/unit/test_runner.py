@@ -842,6 +842,26 @@ class TestInterrupted:
         assert marked_processes() == []
         assert one_failure(tmp_path).status == "cancelled"
 
+    def test_a_jobs_time_near_is_a_timeout(self, tmp_path: Path) -> None:
+        """What ``sbatch --signal=B:USR1@60`` sends: the point did not fail, the job was too short."""
+        runner = Runner("ok-then-hang", tmp_path)
+        runner.wait_for_launch()
+        while not list(tmp_path.rglob("*.json")) and runner.process.poll() is None:
+            time.sleep(0.02)
+        runner.process.send_signal(signal.SIGUSR1)
+        assert runner.end() == 1
+        assert len(Store.open(tmp_path / "stub").done_ids()) == 1
+
+    def test_the_present_point_is_the_timeout(self, tmp_path: Path) -> None:
+        runner = Runner("hang", tmp_path)
+        runner.wait_for_launch()
+        runner.process.send_signal(signal.SIGUSR1)
+        assert runner.end() == 1
+        record = one_failure(tmp_path)
+        assert record.status == "timeout"
+        assert record.error is not None
+        assert "time limit was near" in record.error.cause
+
     def test_what_was_measured_before_it_stays(self, tmp_path: Path) -> None:
         runner = Runner("ok-then-hang", tmp_path)
         runner.wait_for_launch()

@@ -31,7 +31,6 @@ _DECIDED = {
     **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), "the sweep's placement"),
     "cpus-per-task": "the key cpus_per_node",
     "time": "the keys time_per_point and time_per_job",
-    "export": "the key environment",
     **dict.fromkeys(
         ("array", "comment", "dependency", "error", "job-name", "output", "parsable", "signal",
          "test-only", "wait", "wrap"),

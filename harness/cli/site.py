@@ -39,7 +39,7 @@ def command_site_init(partition: str | None, name: str | None, out: Path | None)
 
 
 def command_site_ls(as_json: bool) -> int:
-    """List the sites there are; return 1 where one cannot be used, which is listed with its fault."""
+    """List the sites there are, those with a fault too, for which 1 is returned."""
     from harness.submit.site_files import list_sites, load_site
 
     rows: list[dict[str, str]] = []

@@ -30,7 +30,7 @@ def command_ls(path: Path, as_json: bool) -> int:
     if (path / "sweep.json").is_file():
         found: list[SweepState | tuple[Path, StoreError]] = [list_sweep(path)]
     else:
-        found = [_listed(folder) for folder in _sweep_folders(path)]
+        found = [_listed(folder) for folder in sweep_folders(path)]
     if as_json:
         rows = [
             {"name": one[0].name, "path": str(one[0]), "error": str(one[1])}
@@ -157,7 +157,8 @@ def _preset_folder(source: str, results: Path) -> Path | None:
         return None  # no sweep by that name: the caller says what it looked for
 
 
-def _sweep_folders(path: Path) -> list[Path]:
+def sweep_folders(path: Path) -> list[Path]:
+    """Return the sweeps' folders below a folder of results; ConfigError where that is none."""
     if not path.is_dir():
         raise ConfigError(f"{path}: no results folder; `hvdscale run demo` makes results/demo")
     return _folders(path)

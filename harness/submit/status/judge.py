@@ -1,0 +1,242 @@
+"""From files and Slurm's answers to the state of every launch. Asks nobody by itself.
+
+What is on disk comes first: a launch whose record is there is done, whatever the queue says. Then
+the queue, then the newest attempt's record, then how its last job ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.record import Status
+from harness.slurm import Job
+from harness.submit.manifest import parse_comment
+from harness.submit.status.files import ElementFile, Found, Place
+from harness.submit.status.types import LaunchStatus, State
+from harness.submit.status.words import how_ended, never_starts, why_pending
+
+AGAIN = "submit the sweep again"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What the record of an attempt that gave no measurement says."""
+
+    cause: str
+    status: Status
+    allocation: str
+    started_at: str  # ISO 8601, UTC
+    log: Path
+
+
+#: (run id, attempt) → its record's words.
+ReadFailure = Callable[[str, int], Failure]
+
+
+@dataclass
+class Evidence:
+    """All that is known of a sweep's launches."""
+
+    found: Found
+    done: frozenset[str]
+    attempts: Mapping[str, int]  # run id → newest attempt that gave no measurement
+    read_failure: ReadFailure
+    jobs: tuple[Job, ...] | None  # that wait or run; None where Slurm could not be asked
+    logs: Mapping[tuple[str, int], Path] = field(default_factory=dict)
+    places: dict[str, list[Place]] = field(init=False)  # run id → elements, the newest last
+    files: dict[tuple[str, int, int], ElementFile] = field(init=False)
+    job_of: dict[tuple[str, int, int], Job] = field(init=False)
+    array_ids: dict[tuple[str, int], str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.files = {}
+        for one in sorted(self.found.elements, key=lambda one: one.started_at):
+            self.files[one.submission, one.number, one.index] = one
+        self.array_ids = {
+            key[:2]: one.array for key, one in self.files.items() if one.array
+        }  # also where no answer of sbatch was stored
+        self.array_ids |= {one.key: one.job_id for one in self.found.arrays if one.job_id}
+        self.job_of = {}
+        self.learn(self.jobs or ())
+        self.places = {}
+        for array in self.found.arrays:
+            for run_id, place in array.launches():
+                self.places.setdefault(run_id, []).append(place)
+
+    def learn(self, jobs: Iterable[Job]) -> None:
+        """Take what Slurm says of jobs; those of other sweeps are left out.
+
+        A comment says whose a job is. Where a site has comments of its own, the stored id does.
+        """
+        ours = {one.key for one in self.found.arrays}
+        by_id = {job_id: key for key, job_id in self.array_ids.items()}
+        for job in jobs:
+            key = parse_comment(job.comment) or by_id.get(job.array)
+            if key not in ours or job.index is None:
+                continue
+            self.array_ids.setdefault(key, job.array)
+            self.job_of[*key, job.index] = job
+
+    def job_id(self, place: Place) -> str:
+        """Return a place's job as Slurm shows it; "" where it was never submitted."""
+        array = self.array_ids.get(place.array.key)
+        return f"{array}_{place.index}" if array else ""
+
+    def live(self, run_id: str) -> Place | None:
+        """Return the element that is to launch it: one that runs before one that waits."""
+        found = [
+            (job.runs, order, place)
+            for order, place in enumerate(self.places.get(run_id, ()))
+            if (job := self.job_of.get(place.key)) is not None and job.live
+        ]
+        return max(found, key=lambda one: one[:2])[2] if found else None
+
+    def last(self, run_id: str) -> Place | None:
+        """Return the newest element that was submitted for it."""
+        places = self.places.get(run_id, ())
+        return next((place for place in reversed(places) if self.job_id(place)), None)
+
+    def unknown(self, run_ids: Iterable[str]) -> set[str]:
+        """Return the jobs whose end Slurm must be asked for: of what is neither done nor live."""
+        last = (
+            self.last(name) for name in run_ids if name not in self.done and not self.live(name)
+        )
+        return {self.job_id(place) for place in last if place and place.key not in self.job_of}
+
+    def failure(self, run_id: str) -> Failure | None:
+        """Return the newest attempt that gave no measurement."""
+        attempt = self.attempts.get(run_id)
+        return None if attempt is None else self.read_failure(run_id, attempt)
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    state: State
+    why: str = ""
+    job: str = ""
+    now: bool = False
+    expected: str = ""
+    log: Path | None = None
+
+
+def judge(run_id: str, repeat: int, known: Evidence) -> LaunchStatus:
+    """Return what became of one launch, or will."""
+    if run_id in known.done:
+        verdict = _Verdict("done")
+    else:
+        place = known.live(run_id)
+        verdict = _live(run_id, place, known) if place else _over(run_id, known)
+    return LaunchStatus(
+        run_id=run_id,
+        repeat=repeat,
+        state=verdict.state,
+        why=verdict.why,
+        job=verdict.job,
+        now=verdict.now,
+        expected=verdict.expected,
+        log=str(verdict.log or ""),
+        attempts=known.attempts.get(run_id, 0),
+    )
+
+
+def _live(run_id: str, place: Place, known: Evidence) -> _Verdict:
+    job, name = known.job_of[place.key], known.job_id(place)
+    if job.waits:
+        why, expected = why_pending(job.reason), as_utc(job.start)
+        return _Verdict("held" if job.held else "queued", why, name, expected=expected)
+    file = known.files.get(place.key)
+    if file is not None and file.launch is not None and file.launch.run_id == run_id:
+        return _Verdict("running", job=name, now=True)
+    ending = job.state == "COMPLETING"
+    failure = known.failure(run_id)
+    # A file that says it has ended is of the start before, unless the job is ending just now.
+    present = file is not None and (file.state == "running" or ending)
+    if failure is not None and file is not None and present:
+        if ending and failure.status == "preempted":
+            return _Verdict("queued", "its job was preempted, and starts again", name)
+        if failure.allocation == file.allocation:  # its job is at another launch now
+            return _Verdict("failed", failure.cause, name, log=failure.log)
+    return _Verdict("running", f"its job {'is ending' if ending else 'has not come to it'}", name)
+
+
+def _over(run_id: str, known: Evidence) -> _Verdict:
+    """Judge a launch that no job is going to do, as far as Slurm was asked."""
+    place, failure = known.last(run_id), known.failure(run_id)
+    if place is None:
+        if failure is not None:
+            return _Verdict("failed", failure.cause, log=failure.log)
+        return _Verdict("missing", "never launched")
+    file, name = known.files.get(place.key), known.job_id(place)
+    newer = failure is not None and (
+        failure.started_at >= place.array.submitted_at
+        or (file is not None and failure.allocation in file.allocations)
+    )
+    if failure is not None and newer:
+        return _Verdict("failed", failure.cause, name, log=failure.log)
+    job = known.job_of.get(place.key)
+    if job is not None:
+        return _of_end(job, file, name, known.logs.get(_log_key(job)))
+    if known.jobs is None:
+        return _unasked(run_id, file, name, failure)
+    log = known.logs.get((known.array_ids[place.array.key], place.index))
+    return _forgotten(file, name, log, failure)
+
+
+def _of_end(job: Job, file: ElementFile | None, name: str, log: Path | None) -> _Verdict:
+    if never_starts(job):
+        why = f"its job can never start; scancel {job.array} and {AGAIN}"
+        return _Verdict("never", f"{why_pending(job.reason)}: {why}", name)
+    if file is not None and file.state == "ended":  # in good order: it says itself why
+        return _Verdict("missing", _left(file), name, log=log)
+    if job.state == "COMPLETED":
+        return _Verdict("missing", "its job ended without it", name, log=log)
+    return _Verdict("failed", how_ended(job), name, log=log)
+
+
+def _unasked(run_id: str, file: ElementFile | None, name: str, failure: Failure | None) -> _Verdict:
+    """Judge by what an element wrote, where Slurm could not be asked."""
+    if file is None:
+        return _Verdict("submitted", "it has a job; Slurm was not asked what that does", name)
+    if file.state == "running":
+        now = file.launch is not None and file.launch.run_id == run_id
+        return _Verdict("running", "" if now else "its job had not come to it", name, now=now)
+    if failure is not None:
+        return _Verdict("failed", failure.cause, name, log=failure.log)
+    return _Verdict("missing", _left(file), name)
+
+
+def _forgotten(
+    file: ElementFile | None, name: str, log: Path | None, failure: Failure | None
+) -> _Verdict:
+    """Judge a launch whose job Slurm no longer knows."""
+    if file is not None and file.state == "running":
+        why = f"its job is gone in the middle of a launch (on {', '.join(file.nodes)}); Slurm no "
+        return _Verdict("failed", f"{why}longer knows why", name, log=log)
+    if failure is not None:
+        return _Verdict("failed", failure.cause, name, log=failure.log)
+    if file is not None:
+        return _Verdict("missing", _left(file), name, log=log)
+    if log is not None:
+        why = "its job ended before it came to a launch; Slurm no longer knows how"
+        return _Verdict("failed", why, name, log=log)
+    return _Verdict("missing", "its job is gone, and never began", name)
+
+
+def _left(file: ElementFile) -> str:
+    return f"its job ended without it{': ' if file.reason else ''}{file.reason}"
+
+
+def _log_key(job: Job) -> tuple[str, int]:
+    assert job.index is not None  # Evidence.learn takes no others
+    return job.array, job.index
+
+
+def as_utc(text: str) -> str:
+    """Return a time of Slurm's, which is local here, as ISO 8601 in UTC; "" for none."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).isoformat() if text else ""
+    except ValueError:
+        return ""

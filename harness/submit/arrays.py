@@ -55,13 +55,14 @@ def wanted(work: Work, *, shared_base: bool = False) -> Wanted:
     if shared_base:
         launches = {point_id(config): config for config in plan.launches}
         return Wanted(launches, timelines, {}, {}, base_ids, shared_base=True)
-    points = {point_id(config): config for config in plan.points}
+    names = [point_id(config) for config in plan.points]
     bases = {ids[id(base)]: base for base in plan.bases if base is not None}
     base_of = {
         name: ids[id(base)]
-        for name, base in zip(map(point_id, plan.points), plan.bases, strict=True)
+        for name, base in zip(names, plan.bases, strict=True)
         if base is not None
     }
+    points = dict(zip(names, plan.points, strict=True))
     return Wanted(points, timelines, bases, base_of, base_ids, shared_base=False)
 
 

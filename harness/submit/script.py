@@ -50,7 +50,7 @@ def options(
     found += [f"--mem={site.memory}", f"--time={time_text(array.time_limit_s)}"]
     found += _place(site)
     found += [
-        f"--output={log_folder(array.results)}/%x-%A_%a.out",
+        f"--output={_log(array.results, '%x-%A_%a.out')}",
         "--open-mode=append",
         "--requeue",
         f"--signal=B:USR1@{warning_s(array.time_limit_s)}",
@@ -106,7 +106,7 @@ def collect_options(array: ArrayManifest, job_ids: Iterable[str]) -> list[str]:
         "--ntasks=1",
         f"--time={time_text(limit_s)}",
         *_place(site),
-        f"--output={log_folder(array.results)}/%x-%j.out",
+        f"--output={_log(array.results, '%x-%j.out')}",
         "--open-mode=append",
         "--kill-on-invalid-dep=yes",
         f"--comment={COMMENT}:{array.submission}:collect",
@@ -170,12 +170,17 @@ def _place(site: Site) -> list[str]:
     return [f"--{name}={value}" for name, value in named if value is not None]
 
 
-def log_folder(results: Path) -> str:
-    """Return the folder of logs as a pattern of sbatch; ConfigError where it can be none."""
-    folder = str(slurm_folder(results) / "logs")
-    if "\\" in folder or "\n" in folder:
+def log_folder(results: Path) -> Path:
+    """Return the folder of the jobs' logs; ConfigError where sbatch could not be told of it."""
+    folder = slurm_folder(results) / "logs"
+    if "\\" in str(folder) or "\n" in str(folder):
         raise ConfigError(
             f"--results {results}: sbatch cannot write logs into a folder with a backslash or a "
             "line break in its name; choose another"
         )
-    return folder.replace("%", "%%")
+    return folder
+
+
+def _log(results: Path, name: str) -> str:
+    """Return a log's path as a pattern of sbatch."""
+    return f"{str(log_folder(results)).replace('%', '%%')}/{name}"

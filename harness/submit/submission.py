@@ -107,22 +107,33 @@ class Submission:
         return "\n".join(lines)
 
     def shell(self) -> str:
-        """Return every script and every sbatch line, exactly as they are used.
+        """Return every script and every sbatch line, exactly as they are used, as a shell script.
 
-        What a later line needs of an earlier one's answer is a variable of the shell.
+        What a later line needs of an earlier one's answer is a variable. Only the manifests are
+        not in it, which name every point.
         """
-        parts = []
+        if not self.arrays:
+            return ""
+        folders = (str(self.folder), str(script.log_folder(self.results)))
+        parts = [
+            "# Beside each script its manifest, array-K.json, is written, too.",
+            f"mkdir -p {shlex.join(folders)}",
+            "",
+        ]
         for array in self.arrays:
             batch = self.array_batch(array)
             parts += [_script_text(batch), f"ARRAY{array.number}=$({shlex.join(batch.argv)})", ""]
-        if self.arrays and self.collects:
+        if self.collects:
             batch = self.collect_batch([f"ARRAY{array.number}" for array in self.arrays])
             parts += [_script_text(batch), " ".join(map(_with_variables, batch.argv)), ""]
         return "".join(f"{part}\n" for part in parts)
 
 
 def _script_text(batch: Batch) -> str:
-    return f"### {shlex.quote(str(batch.script))}\n{batch.text}###"
+    end = "END"
+    while end in batch.text.splitlines():  # a site's set-up may have such a line, too
+        end += "_"
+    return f"cat > {shlex.quote(str(batch.script))} <<'{end}'\n{batch.text}{end}"
 
 
 def _with_variables(token: str) -> str:

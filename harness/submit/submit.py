@@ -25,7 +25,7 @@ from harness.runner.stale import stale_check
 from harness.store import BrokenError, MissingError, Store, write_atomic
 from harness.store.files import named_errors
 from harness.submit.arrays import Wanted, check_times, make_arrays, wanted
-from harness.submit.manifest import Jobs, manifest_path, slurm_folder
+from harness.submit.manifest import Jobs, manifest_path
 from harness.submit.queued import Queued, queued, submissions
 from harness.submit.script import log_folder
 from harness.submit.site import Site
@@ -195,7 +195,7 @@ def _send(submission: Submission) -> Submission:
     """Write everything down, then call sbatch; each answer is on disk before the next call."""
     folder = submission.folder
     with named_errors(folder, "written"):
-        (slurm_folder(submission.results) / "logs").mkdir(parents=True, exist_ok=True)
+        log_folder(submission.results).mkdir(parents=True, exist_ok=True)
         folder.mkdir()
     batches = []
     for array in submission.arrays:

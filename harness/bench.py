@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,11 @@ from harness.engines.evidence import of_launch
 from harness.errors import HarnessError
 from harness.feed.shard import Feed
 from harness.learning_rate import learning_rate
-from harness.measure import allreduce, gate, steadiness, window
-from harness.record import BackendProof, RunRecord, Window, WorkloadFacts
+from harness.measure import allreduce, gate, seats, steadiness, window
+from harness.provenance.slurm import slurm_facts
+from harness.record import BackendProof, Placed, RunRecord, Window, WorkloadFacts
 from harness.spec import Resolved, RunSpec
+from harness.staging import DataPlace, stage
 from workloads import registry
 from workloads.api import Parts, Samples, Workload, WorkloadError, WorkloadInfo
 
@@ -80,17 +82,18 @@ def run_spec(path: Path) -> int:
         cores = affinity.bind(spec.resolved, place.local_rank if place else 0)
         started_at = utc_now()
         with joined(spec.config, spec.resolved) as (engine, world):
+            placed = gate.check_placement(engine.gather(seats.here(world)), spec.resolved)
             measured = measure(
                 spec.config,
                 spec.resolved,
-                spec.data_dir,
+                DataPlace(spec.data_dir, spec.scratch),
                 engine,
                 world,
                 Start(cores, facts),
                 spec.log_dir / TIMELINE,
             )
             if measured is not None:
-                _write(spec, started_at, measured)
+                _write(spec, started_at, measured, placed)
             engine.barrier()
     except (HarnessError, WorkloadError) as error:
         print(f"hvdscale: error: {error}", file=sys.stderr, flush=True)
@@ -123,7 +126,7 @@ class joined:
 def measure(
     config: RunConfig,
     resolved: Resolved,
-    data_dir: Path,
+    place: DataPlace,
     engine: Engine,
     world: World,
     start: Start,
@@ -137,7 +140,10 @@ def measure(
     allreduce.check_sum(engine, world)
     proofs = engine.gather(engine.proof())
     gate.check_backend(proofs, resolved)
-    workload = prepare(config, data_dir, engine, world)
+    workload = prepare(config, place.shared, engine, world)
+    folder, source = stage(workload.data_files(), place, engine, world)
+    if folder != place.shared:
+        workload = registry.create(config.workload.name, config.workload.options, folder)
     parts = workload.parts(config.workload.framework, config.seed)
     rate = learning_rate(config.learning_rate, workload.info, config.global_batch)
     step = engine.build(parts, rate)
@@ -145,7 +151,10 @@ def measure(
     samples = workload.train()
     with closing(make_feed(config, workload.info, samples, engine, world)) as feed:
         job = instruments.Job(config, engine, world, step, feed, samples)
-        return _measured(job, workload, facts, proofs, start, timeline_file)
+        found = _measured(job, workload, facts, proofs, start, timeline_file)
+    if found is None:
+        return None
+    return replace(found, fields={**found.fields, "data_source": source})
 
 
 def _measured(
@@ -355,7 +364,7 @@ def _window_summary(
     )
 
 
-def _write(spec: RunSpec, started_at: str, measured: Measured) -> None:
+def _write(spec: RunSpec, started_at: str, measured: Measured, placed: Placed) -> None:
     from harness.store import Store
 
     record = RunRecord(
@@ -369,6 +378,8 @@ def _write(spec: RunSpec, started_at: str, measured: Measured) -> None:
         started_at=started_at,
         ended_at=utc_now(),
         argv=spec.argv,
+        slurm=slurm_facts(os.environ),
+        placed=placed,
         **measured.fields,
     )
     Store.open(spec.results).commit(record, measured.steps, measured.series)

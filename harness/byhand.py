@@ -7,7 +7,6 @@ RunConfig comes out as for a point of a sweep, and the record goes to ``RESULTS/
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -16,17 +15,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness import affinity, bench, provenance, tuning
+from harness import affinity, bench, provenance, scratch, tuning
 from harness.clock import utc_now
 from harness.config import Placement, RunConfig, apply_overrides, run_id
 from harness.config.instruments import is_timeline
 from harness.config.load import validated
 from harness.detect import MODULES, Host, Machine, detect_gpus, usable_cores
-from harness.engines.api import Engine
 from harness.errors import ConfigError, HarnessError, StoreError
+from harness.measure import gate, seats
+from harness.provenance.slurm import slurm_facts
 from harness.ranks import RankPlace, find_place
-from harness.record import RunRecord
+from harness.record import Placed, RunRecord
 from harness.spec import BlockRef, Resolved
+from harness.staging import DataPlace
 from harness.store.files import named_errors
 from harness.summary import summary
 
@@ -65,11 +66,16 @@ def by_hand(
     start = bench.Start(affinity.bind(resolved, place.local_rank), facts)
     started_at = utc_now()
     with bench.joined(config, resolved) as (engine, world):
-        config, resolved = _as_placed(config, resolved, engine)
+        found = gate.check_local_sizes(
+            engine.gather(seats.here(world, place.local_size)), place.launcher
+        )
+        config, resolved = _as_placed(config, resolved, found)
         timeline = _timeline_file(results) if is_timeline(config) and world.rank == 0 else Path()
-        measured = bench.measure(config, resolved, data_dir, engine, world, start, timeline)
+        # Rank 0's word: a launcher may hand its environment to the ranks of its own host alone.
+        where = DataPlace(data_dir, engine.gather(scratch.asked_for(os.environ))[0])
+        measured = bench.measure(config, resolved, where, engine, world, start, timeline)
         if measured is not None:
-            record = _write(config, resolved, results, started_at, measured)
+            record = _write(config, resolved, results, started_at, measured, found)
             print("\n".join(summary(record, results / SWEEP, timeline)), flush=True)
         engine.barrier()
     return 0
@@ -188,13 +194,11 @@ def set_environment(config: RunConfig, resolved: Resolved) -> None:
         os.environ.update(tuning.DYNAMIC_TIMELINE)
 
 
-def _as_placed(config: RunConfig, resolved: Resolved, engine: Engine) -> tuple[RunConfig, Resolved]:
+def _as_placed(config: RunConfig, resolved: Resolved, found: Placed) -> tuple[RunConfig, Resolved]:
     """Put the hosts that the ranks really are on into the config and the record."""
-    names = engine.gather(socket.gethostname())
-    hosts = tuple(dict.fromkeys(names))
-    devices = tuple(names.count(host) for host in hosts)
-    placed = config.model_copy(update={"placement": Placement(len(names), devices)})
-    return placed, resolved.model_copy(update={"placement": devices, "hosts": hosts})
+    devices = found.ranks_per_host
+    placed = config.model_copy(update={"placement": Placement(sum(devices), devices)})
+    return placed, resolved.model_copy(update={"placement": devices, "hosts": found.hosts})
 
 
 def _timeline_file(results: Path) -> Path:
@@ -211,6 +215,7 @@ def _write(
     results: Path,
     started_at: str,
     measured: bench.Measured,
+    placed: Placed,
 ) -> RunRecord:
     from harness.store import Store
 
@@ -233,6 +238,8 @@ def _write(
             started_at=started_at,
             ended_at=utc_now(),
             argv=tuple(sys.argv),
+            slurm=slurm_facts(os.environ),
+            placed=placed,
             **measured.fields,
         )
         try:

@@ -15,7 +15,7 @@ from pydantic import Field
 from harness.config.models import Frozen, RunConfig
 from harness.spec import BlockRef, Resolved
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _SHA256_CHARS = 64
 
@@ -277,6 +277,23 @@ class AllReduce(Frozen):
     busbw_bytes_per_s: float  # algbw × 2(N−1)/N, as nccl-tests defines it
 
 
+class Placed(Frozen):
+    """Where the ranks were, as they saw it; ``resolved`` has what was asked for."""
+
+    hosts: tuple[str, ...]  # by their own names, in the order of their first ranks
+    ranks_per_host: tuple[int, ...]
+    local_ranks: tuple[int, ...]  # of every rank, in order
+
+
+class DataSource(Frozen):
+    """Where the ranks read the workload's files."""
+
+    folder: str  # rank 0's; each node's own where it is scratch
+    scratch: str | None = None  # as it was asked for, variables left in; None: the shared folder
+    copied_bytes: int | None = None  # to all nodes together; 0: good copies were there before
+    copy_s: float | None = None  # of the node that took longest; None where nothing is copied
+
+
 class RunError(Frozen):
     """Why a launch gave no measurement."""
 
@@ -315,7 +332,9 @@ class RunRecord(Frozen):
     #: Their standard errors, from the scatter of blocks; of one that has a single block, none.
     overhead_errors: dict[str, float] = Field(default_factory=dict)
     provenance: dict[str, Any] = Field(default_factory=dict)
-    slurm: dict[str, Any] | None = None
+    slurm: dict[str, Any] | None = None  # the job, see provenance/slurm.py; None outside of one
+    placed: Placed | None = None
+    data_source: DataSource | None = None
     feed: FeedTimes | None = None
     training: Training | None = None
     error: RunError | None = None

@@ -57,6 +57,8 @@ class RunSpec(Frozen):
     log_dir: Path  # rank-K.log of this attempt
     data_dir: Path
     timeout_s: float
+    #: A folder of each node's own that files are read from, variables left in (harness/scratch.py).
+    scratch: str | None = None
     argv: tuple[str, ...] = ()  # what starts the ranks
     launch_id: str = ""  # marks the processes of this launch in their environment
 

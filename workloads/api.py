@@ -160,6 +160,16 @@ class Workload(ABC):
     def prepare(self) -> None:  # noqa: B027 - what is in memory needs none
         """Make the data where it is not there yet; safe when many processes call it at once."""
 
+    def data_files(self) -> tuple[Path, ...]:
+        """Return the files below ``data_dir`` that the splits are read from; ``prepare`` must have
+        run.
+
+        They may be copied to a folder of a node's own, with the same names, and a workload that is
+        made with that folder as its ``data_dir`` reads them there. None where the data is
+        elsewhere: in memory, in a package, in a folder of the user's.
+        """
+        return ()
+
     @abstractmethod
     def train(self) -> Samples:
         """Return the training split; ``prepare`` must have run."""

@@ -30,8 +30,13 @@ def _to_3(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name != "evaluations"}
 
 
+def _to_4(data: dict[str, Any]) -> dict[str, Any]:
+    """The placement that was got and where data was read are new, and were not known before."""
+    return data
+
+
 #: From version → what makes a record of it one of the next version.
-MIGRATIONS: Mapping[int, Migration] = {1: _to_2, 2: _to_3}
+MIGRATIONS: Mapping[int, Migration] = {1: _to_2, 2: _to_3, 3: _to_4}
 
 
 class NewerSchemaError(StoreError):

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from harness.errors import LaunchError
-from harness.measure.gate import check_backend, check_window
+from harness.measure.gate import (
+    check_backend,
+    check_local_sizes,
+    check_placement,
+    check_window,
+)
+from harness.measure.seats import Seat
 from harness.measure.window import RankWindow
 from harness.record import BackendProof
 from harness.spec import Resolved
@@ -96,3 +102,86 @@ def test_a_backend_where_none_was_asked_for_is_refused() -> None:
 def test_another_controller_is_refused(controller: str | None, said: str) -> None:
     with pytest.raises(LaunchError, match=f"controller mpi .* rank 1 negotiates over {said}"):
         check_backend([proof("mpi"), proof("mpi", controller)], asked("mpi"))
+
+
+def on(host: str, local_rank: int, kernel: str = "", told: int = 0) -> Seat:
+    return Seat(host, kernel or f"kernel of {host}", local_rank, told)
+
+
+def node(host: str, ranks: int, kernel: str = "", told: int = 0) -> list[Seat]:
+    return [on(host, local_rank, kernel, told) for local_rank in range(ranks)]
+
+
+def wanted(*placement: int) -> Resolved:
+    hosts = tuple(f"n{number}" for number in range(len(placement)))
+    return asked("mpi").model_copy(update={"placement": placement, "hosts": hosts})
+
+
+@pytest.mark.parametrize(
+    ("seats", "placement", "hosts"),
+    [
+        (node("n0", 8) + node("n1", 2), (8, 2), ("n0", "n1")),
+        # Names are the hosts' own, and none of them is the one that Slurm has.
+        (node("n0.cluster", 1) + node("other", 1), (1, 1), ("n0.cluster", "other")),
+        (node("1f0c4a", 3), (3,), ("1f0c4a",)),
+        # A container a rank, on one host: one kernel, and local ranks that go on.
+        ([on("c1", 0, "k"), on("c2", 1, "k")], (2,), ("c1",)),
+        # Such containers on two hosts.
+        (
+            [on("c1", 0, "k"), on("c2", 1, "k"), on("c3", 0, "l"), on("c4", 1, "l")],
+            (2, 2),
+            ("c1", "c3"),
+        ),
+        # Namespaces of one kernel, each a node; and those that share the machine's name, too.
+        (node("a", 1, "k") + node("b", 2, "k"), (1, 2), ("a", "b")),
+        (node("a", 1, "k") + node("a", 2, "k"), (1, 2), ("a", "a")),
+        # Two machines that are both called localhost.
+        (node("localhost", 2, "k") + node("localhost", 2, "l"), (2, 2), ("localhost",) * 2),
+    ],
+)
+def test_the_placement_asked_for_passes(
+    seats: list[Seat], placement: tuple[int, ...], hosts: tuple[str, ...]
+) -> None:
+    found = check_placement(seats, wanted(*placement))
+    assert (found.ranks_per_host, found.hosts) == (placement, hosts)
+    assert found.local_ranks == tuple(seat.local_rank for seat in seats)
+
+
+@pytest.mark.parametrize(
+    ("seats", "placement", "said"),
+    [
+        (node("a", 5) + node("b", 5), (8, 2), r"asked for 8\+2, got 5\+5 on a, b; see"),
+        (node("b", 2) + node("a", 8), (8, 2), r"asked for 8\+2, got 2\+8 on b, a;"),
+        (node("a", 4), (2, 2), r"asked for 2\+2, got 4 on a;"),
+        (node("a", 2) + node("b", 2), (4,), r"asked for 4, got 2\+2 on a, b;"),
+        # In turn: as many on each host, and every hop of the ring goes between hosts.
+        (
+            [on("a", 0), on("b", 0), on("a", 1), on("b", 1)],
+            (2, 2),
+            r"asked for 2\+2, got 1\+1\+1\+1 on a, b, a, b;",
+        ),
+        # Both of local rank 0: they would share their device and their cores.
+        ([on("a", 0), on("a", 0)], (2,), r"asked for 2, got 1\+1 on a, a;"),
+        (
+            [seat for n in range(12) for seat in node(f"n{n}", 1)],
+            (12,),
+            r"on n0, n1, n2, n3, n4, n5, n6, n7 and 4 more;",
+        ),
+    ],
+)
+def test_another_placement_is_refused(
+    seats: list[Seat], placement: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(LaunchError, match=said):
+        check_placement(seats, wanted(*placement))
+
+
+def test_by_hand_it_is_what_the_launcher_said_of_each_node() -> None:
+    found = check_local_sizes(node("a", 3, told=3) + node("b", 1, told=1), "mpirun")
+    assert (found.hosts, found.ranks_per_host) == (("a", "b"), (3, 1))
+    # In turn is as good as one after the other, and srun without a count tells nothing.
+    in_turn = [on("a", 0), on("b", 0), on("a", 1), on("b", 1)]
+    assert check_local_sizes(in_turn, "srun").ranks_per_host == (2, 2)
+    mixed = [on("a", 0, told=2), on("b", 0, told=2), on("b", 1, told=2)]
+    with pytest.raises(LaunchError, match=r"mpirun told rank 0 of 2 rank\(s\) on its node, but 1 "):
+        check_local_sizes(mixed, "mpirun")

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import StoreError
-from harness.record import SCHEMA_VERSION, RunRecord, is_whole
+from harness.record import SCHEMA_VERSION, Placed, RunRecord, is_whole
 from harness.store import Broken, Store, files, quarantine, write_atomic
 from harness.store.migrate import NewerSchemaError, migrate
 from harness.store.raw import RAW, parquet_bytes, raw_ids, raw_path
@@ -445,16 +445,32 @@ class TestSchema:
         assert record.window.steadiness is not None
 
     def test_the_golden_record_of_version_3_is_read(self, store: Store) -> None:
-        text = (GOLDEN / "v3.json").read_bytes()
-        golden = json.loads(text)
-        (store.runs / f"{golden['run_id']}.json").write_bytes(text)
+        golden = json.loads((GOLDEN / "v3.json").read_text())
+        path = store.runs / f"{golden['run_id']}.json"
+        path.write_bytes((GOLDEN / "v3.json").read_bytes())
         record = store.read(golden["run_id"])
-        assert record.text() == text  # the newest version is written as it was read
+        assert golden.pop("schema_version") == 3
+        assert_within(golden, json.loads(record.model_dump_json()))
         assert record.kind == "train"
         assert record.training is not None
         assert [one.step for one in record.training.evaluations] == [0, 54, 107, 161, 214]
         assert record.feed is not None
         assert record.feed.cold_s == 0.0094
+        assert (record.placed, record.data_source) == (None, None)
+
+    def test_the_golden_record_of_version_4_is_read(self, store: Store) -> None:
+        text = (GOLDEN / "v4.json").read_bytes()
+        golden = json.loads(text)
+        (store.runs / f"{golden['run_id']}.json").write_bytes(text)
+        record = store.read(golden["run_id"])
+        assert record.text() == text  # the newest version is written as it was read
+        assert record.slurm is not None
+        assert record.slurm["nodelist"] == ["n1", "n2"]
+        assert record.placed == Placed(
+            hosts=("n1", "n2"), ranks_per_host=(2, 1), local_ranks=(0, 1, 0)
+        )
+        assert record.data_source is not None
+        assert record.data_source.scratch == "$TMPDIR"
 
     def test_records_without_phases_have_no_overheads(self) -> None:
         plain = migrate({"schema_version": 1, "phases": None}, "x")

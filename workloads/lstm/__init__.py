@@ -53,6 +53,10 @@ class Lstm(Workload):
         self._checked_size()
         self._corpus.ensure()
 
+    def data_files(self) -> tuple[Path, ...]:
+        """Return the file of tokens, and what is known of a text."""
+        return self._corpus.files()
+
     def train(self) -> ArraySamples:
         """Return the samples of the first nine tenths of the tokens."""
         return self._split(test=False)

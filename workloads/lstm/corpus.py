@@ -42,6 +42,10 @@ class Corpus(ABC):
     def file(self) -> TokenFile:
         """Return the file that the tokens are in, or are to be."""
 
+    def files(self) -> tuple[Path, ...]:
+        """Return all files that ``ensure`` makes."""
+        return (self.file().path,)
+
     @abstractmethod
     def ensure(self) -> None:
         """Make the file where there is no good one."""
@@ -127,6 +131,10 @@ class Text(Corpus):
         if self._known(before) is None:
             words = {"words": len(file.open())} if self.by_word else {}
             self._remember(before, {"sha256": file.made_of["sha256"], **words})
+
+    def files(self) -> tuple[Path, ...]:
+        """Return the tokens, and the note without which a text would be read again."""
+        return (self.file().path, self._note())
 
     def _tokens(self) -> Iterable[NDArray[Any]]:
         if self.by_word:

@@ -122,6 +122,10 @@ class ResNet(Workload):
         self.train()
         self.test()
 
+    def data_files(self) -> tuple[Path, ...]:
+        """Return the file of synthetic images; other images are not below ``data_dir``."""
+        return (self._spec.path(self.data_dir),) if self._kind == "synthetic" else ()
+
     def train(self) -> Samples:
         """Return the training split: uint8 images (n, 3, size, size), int64 classes (n,)."""
         if self._kind == "digits":

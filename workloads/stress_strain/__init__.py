@@ -88,6 +88,10 @@ class StressStrain(Workload):
         """Make the data file where there is no good one; many processes may call this at once."""
         ensure(self._spec, self.data_dir)
 
+    def data_files(self) -> tuple[Path, ...]:
+        """Return the file of all curves."""
+        return (self._spec.path(self.data_dir),)
+
     def train(self) -> ArraySamples:
         """Return the first three quarters of the curves."""
         return self._split(slice(0, self.train_size()))

@@ -13,6 +13,7 @@ from harness.config.training import is_training
 from harness.detect import Machine
 from harness.errors import HarnessError, StoreError, ValidationError
 from harness.launch import Command, build
+from harness.provenance.slurm import slurm_facts
 from harness.record import Kind, RunError, RunRecord
 from harness.runner.diagnose import INTERRUPTED, Verdict, diagnose
 from harness.runner.ended_by import ended_by
@@ -20,6 +21,7 @@ from harness.runner.interrupts import Interrupts
 from harness.runner.launcher import Ending, Guard, new_launch_id, run_launch
 from harness.runner.logs import Logs, read_logs
 from harness.runner.schedule import Planned
+from harness.scratch import asked_for
 from harness.spec import RunSpec
 from harness.store import Store, write_atomic
 from harness.store.files import named_errors
@@ -118,6 +120,7 @@ def _spec(launch: Planned, place: Place, attempt: int, log_dir: Path, launch_id:
         results=place.store.path,
         log_dir=log_dir,
         data_dir=place.data_dir,
+        scratch=asked_for(os.environ),
         timeout_s=place.timeout_s,
         launch_id=launch_id,
     )
@@ -155,6 +158,7 @@ def _failure(
         started_at=started_at,
         ended_at=utc_now(),
         argv=argv,
+        slurm=slurm_facts(os.environ),
         error=_error(verdict, ending, logs),
     )
 

@@ -102,7 +102,7 @@ def _head(nodes: _Nodes, facts: Facts) -> Iterator[str]:
 
 
 def _identity(nodes: _Nodes, name: str, facts: Facts) -> Iterator[str]:
-    where = f"{nodes.kind.name} of {facts.cluster}" if facts.cluster else nodes.kind.name
+    where = _plain(f"{nodes.kind.name} of {facts.cluster}" if facts.cluster else nodes.kind.name)
     each = [f"{nodes.gpu_count} GPUs"] if nodes.gpus else []
     yield _line("name", name)
     yield _line("title", f"{where}: {', '.join([*each, f'{nodes.kind.cpus} CPUs'])} a node")
@@ -116,7 +116,7 @@ def _hardware(nodes: _Nodes) -> Iterator[str]:
     kind = nodes.kind
     notes = ["the most that one job may have"]
     notes += ["the partition's limit"] if nodes.of_job < kind.nodes else []
-    notes += [f"{kind.unusable_nodes} are down or drained now"] if kind.unusable_nodes else []
+    notes += [f"{kind.unusable_nodes} of them down or drained now"] if kind.unusable_nodes else []
     yield f"{_line('nodes', nodes.of_job)}  # {'; '.join(notes)}"
     yield _line("cpus_per_node", kind.cpus)
     yield _line("gpus_per_node", nodes.gpu_count)

@@ -83,6 +83,7 @@ class Machine:
     euid: int = field(default_factory=os.geteuid)
     python_by_backend: Mapping[str, str] = field(default_factory=dict)
     launcher: str | None = None  # what the site prefers, where a config leaves it open
+    exported: tuple[str, ...] = ()  # variables here that ranks on other hosts need, by name
 
     @property
     def allocation(self) -> str:
@@ -122,6 +123,7 @@ def detect_machine(slots: int | None = None) -> Machine:
         interfaces=_interfaces(os.environ),
         python_by_backend=_python_by_backend(os.environ),
         launcher=os.environ.get(LAUNCHER) or None,
+        exported=exported_names(os.environ),
     )
 
 
@@ -366,6 +368,30 @@ def _python_by_backend(env: Mapping[str, str]) -> dict[str, str]:
         for name, value in env.items()
         if name.startswith(prefix) and value
     }
+
+
+#: What a user's shell, a module or a site's set-up lines say to Python, to the libraries of the
+#: ranks and to this program. Not Open MPI's own: every mpirun hands those on by itself.
+_EXPORTED = re.compile(
+    r"(HVDSCALE|HOROVOD|NCCL|UCX|FI|GLOO|OMP|GOMP|KMP|MKL|OPENBLAS|CUDA|CUDNN|CUBLAS|TF|XLA|KERAS"
+    r"|TORCH|PYTORCH|MALLOC)_\w+"
+    r"|PYTHON[A-Z0-9_]*"
+    r"|PATH|LD_LIBRARY_PATH|LD_PRELOAD|VIRTUAL_ENV|XDG_CACHE_HOME|NVIDIA_TF32_OVERRIDE"
+)
+#: Of those, what is right on one host only: its devices (on another, what Slurm left there counts),
+#: a process, and the place of a rank.
+_LOCAL = re.compile(
+    r"CUDA_VISIBLE_DEVICES|HVDSCALE_RUNNER_PID|HOROVOD_((LOCAL|CROSS)_)?(RANK|SIZE)|HOROVOD_HOSTNAME"
+)
+
+
+def exported_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return, in order, the variables that ranks on other hosts need to be like those on this one.
+
+    ``srun`` and ``horovodrun`` hand a whole environment on, Open MPI's ``mpirun`` what it is told.
+    """
+    names = sorted(name for name in environ if _EXPORTED.fullmatch(name))
+    return tuple(name for name in names if not _LOCAL.fullmatch(name))
 
 
 def package_folder(name: str) -> Path | None:

@@ -36,6 +36,17 @@ def rank_environment(launch: Launch) -> dict[str, str]:
     return env
 
 
+def daemon_environment(launch: Launch) -> dict[str, str]:
+    """Return what an MPI's launcher needs in an allocation to start its daemons on other hosts.
+
+    It starts them by ``srun``. In a job that was submitted with ``--export=NONE``, as many sites
+    advise, an ``srun`` that is not told otherwise hands nothing on, and no daemon is found.
+    """
+    if launch.one_host or launch.machine.slurm is None:
+        return {}
+    return {"SLURM_EXPORT_ENV": "ALL"}
+
+
 def _threads(launch: Launch) -> dict[str, str]:
     # Left alone, every rank would start a thread for each core of the node.
     cores = str(launch.resolved.cores_per_rank)

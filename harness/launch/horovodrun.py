@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.launch.api import Command, Launch
-from harness.launch.environment import rank_environment
+from harness.launch.environment import daemon_environment, rank_environment
 from harness.launch.mpirun import openmpi_environment
 
 # horovodrun finds "mpirun" by the PATH only, and the right one (that of Horovod's build) may be in
@@ -28,6 +28,7 @@ def command(launch: Launch) -> Command:
     if launch.resolved.controller == "gloo":
         return Command((*argv, "--gloo", *launch.rank_argv), env)
     mpi = launch.mpi()
+    env |= daemon_environment(launch)
     argv.append("--mpi")
     if mpi.flavour == "openmpi":
         # By itself it writes "-bind-to none", which Open MPI 5 takes for the program's name.

@@ -1,7 +1,9 @@
 """``mpirun`` of Open MPI 4 and 5, MPICH and Intel MPI.
 
 MPI's binding is off on purpose: every rank binds itself, alike under all launchers. Ranks fill the
-hosts in order, as the placement says.
+hosts in order, as the placement says. On other hosts an MPI starts a daemon, through ``srun`` in an
+allocation of Slurm and through ``ssh`` elsewhere, and ranks have that daemon's environment: MPICH
+and Intel MPI hand all of their own on (``-genvall``), Open MPI what it is told.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from collections.abc import Iterable
 
 from harness.errors import ValidationError
 from harness.launch.api import Command, Launch
-from harness.launch.environment import rank_environment
+from harness.launch.environment import daemon_environment, rank_environment
+from harness.processes import MARKER
 
 
 def command(launch: Launch) -> Command:
@@ -51,16 +54,17 @@ def _openmpi(launch: Launch) -> Command:
         argv += ["--map-by", "slot:OVERSUBSCRIBE"]  # the modifier of PRRTE, its run-time
     else:
         argv += ["--map-by", "slot", "--oversubscribe"]
-    return Command((*argv, *_exported(env), *launch.rank_argv), env)
+    # What is new here, and on other hosts what these ranks have without being told.
+    names = {*env} if launch.one_host else {*env, *launch.machine.exported, MARKER}
+    return Command((*argv, *_exports(names), *launch.rank_argv), env | daemon_environment(launch))
 
 
-def _exported(env: Iterable[str]) -> list[str]:
-    # Open MPI hands nothing to other hosts that it is not told to.
-    return [token for name in sorted(env) for token in ("-x", name)]
+def _exports(names: Iterable[str]) -> list[str]:
+    return [token for name in sorted(names) for token in ("-x", name)]
 
 
 def _mpich(launch: Launch) -> Command:
-    env = rank_environment(launch)
+    env = rank_environment(launch) | daemon_environment(launch)
     argv = [launch.mpi().mpirun, "-genvall", "-n", str(launch.resolved.world_size)]
     argv += ["-hosts", launch.host_counts, "-bind-to", "none"]
     return Command((*argv, *launch.rank_argv), env)
@@ -68,7 +72,7 @@ def _mpich(launch: Launch) -> Command:
 
 def _intel(launch: Launch) -> Command:
     """Intel's ``-hosts`` has no counts: equal ones go by ``-ppn``, others by argument sets."""
-    env = rank_environment(launch) | {"I_MPI_PIN": "off"}
+    env = rank_environment(launch) | daemon_environment(launch) | {"I_MPI_PIN": "off"}
     argv = [launch.mpi().mpirun, "-genvall"]
     if launch.even:
         argv += ["-hosts", ",".join(launch.host_names), "-ppn", str(launch.resolved.placement[0])]

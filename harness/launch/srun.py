@@ -2,7 +2,8 @@
 
 Slurm's binding is off (``--cpu-bind=none``): a step has the cores of its ranks, and every rank
 binds itself among them by its local rank, as under any other launcher. ``--cpus-per-task`` is given
-again, because since 22.05 ``srun`` does not take it over from ``sbatch``.
+again, because since 22.05 ``srun`` does not take it over from ``sbatch``, and ``--export=ALL``,
+because after ``sbatch --export=NONE`` it would hand nothing on, our own variables neither.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def command(launch: Launch) -> Command:
     argv = [launch.launcher_path("srun"), f"--mpi={plugin}"]
     argv += [f"--nodes={len(resolved.placement)}", f"--ntasks={resolved.world_size}"]
     argv += _layout(launch)
-    argv += ["--cpu-bind=none", "--kill-on-bad-exit=1"]
+    argv += ["--export=ALL", "--cpu-bind=none", "--kill-on-bad-exit=1"]
     if resolved.bind:
         argv.append(f"--cpus-per-task={resolved.cores_per_rank}")
     else:  # more ranks than cores

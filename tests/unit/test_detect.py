@@ -248,3 +248,26 @@ def test_an_allocation_of_one_node_has_slurms_name(monkeypatch: pytest.MonkeyPat
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert detect_machine().hosts == (Host("n7", 6, 6),)
+
+
+def test_what_a_shell_says_to_ranks_is_for_other_hosts_too() -> None:
+    """Not what is right on this host only, nor what an MPI hands on itself, nor anything else."""
+    names = [
+        *("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "XDG_CACHE_HOME"),
+        *("HVDSCALE_DATA_DIR", "HVDSCALE_PYTHON_MPI_HOST", "NCCL_IB_HCA", "UCX_TLS", "FI_PROVIDER"),
+        *("PYTHONPATH", "PYTHONUTF8", "OMP_PROC_BIND", "MKL_NUM_THREADS", "CUDA_HOME", "GLOO_X"),
+        *("TF_CPP_MIN_LOG_LEVEL", "TORCH_LOGS", "HOROVOD_HIERARCHICAL_ALLREDUCE"),
+    ]
+    others = [
+        *("HOME", "USER", "SLURM_JOB_ID", "TMPDIR", "PATHS", "AWS_SECRET_ACCESS_KEY", "OLDPWD"),
+        *("CUDA_VISIBLE_DEVICES", "HVDSCALE_RUNNER_PID", "HOROVOD_RANK", "HOROVOD_LOCAL_SIZE"),
+        *("OMPI_MCA_btl", "PRTE_MCA_plm", "PMIX_RANK", "BASH_FUNC_module%%", "MYPYTHONPATH"),
+    ]
+    environ = dict.fromkeys([*reversed(names), *others], "x")
+    assert detect.exported_names(environ) == tuple(sorted(names))
+    assert detect.exported_names({}) == ()
+
+
+def test_the_machine_knows_what_to_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    assert {"PATH", "UCX_TLS"} <= set(detect_machine().exported)

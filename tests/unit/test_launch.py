@@ -23,6 +23,7 @@ from harness.errors import MissingDependencyError, ValidationError
 from harness.launch import LAUNCHERS, Command, build
 from harness.launch.environment import stall_seconds
 from harness.legal import TABLE
+from harness.processes import MARKER
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "launch"
 RUN_FILE = "/results/my sweep/run.json"
@@ -119,6 +120,13 @@ def _cases() -> dict[str, dict[str, Case]]:
         machine(TWO),
     )
     slurm = machine(TWO, slurm=True)
+    shell = machine(TWO, slurm=True, exported=("HOROVOD_AUTOTUNE", "PATH", "UCX_TLS"))
+    for name, placement in {"openmpi5-2x2-slurm": "2x2", "openmpi5-1x2-slurm": "1x2"}.items():
+        mpirun[name] = (config(backend="mpi", launcher="mpirun", placement=placement), shell)
+    hvdrun["openmpi5-2x2-slurm"] = (
+        config(backend="mpi", launcher="horovodrun", placement="2x2"),
+        shell,
+    )
     srun["none"] = (config(engine="none", launcher="srun"), slurm)
     srun["ddp-1x2"] = (config(engine="ddp", launcher="srun", placement="1x2"), slurm)
     srun["ddp-4+2"] = (config(engine="ddp", placement="4+2"), slurm)
@@ -249,6 +257,35 @@ def test_open_mpi_exports_everything_that_was_added() -> None:
         built = command("mpirun", name)
         for variable in built.env:
             assert has(built.argv, "-x", variable), (name, variable)
+
+
+def exports(argv: tuple[str, ...]) -> list[str]:
+    return [argv[i + 1] for i, token in enumerate(argv) if token == "-x"]
+
+
+def test_ranks_on_other_hosts_are_told_what_those_here_find_in_their_environment() -> None:
+    """Each name once and in order, so that two dry runs are alike; here nothing needs telling."""
+    there = command("mpirun", "openmpi5-2x2-slurm")
+    assert exports(there.argv) == sorted({*rank_env(there), "PATH", "UCX_TLS", MARKER})
+    here = command("mpirun", "openmpi5-1x2-slurm")
+    assert exports(here.argv) == sorted(rank_env(here))
+    assert MARKER in exports(command("mpirun", "openmpi4-4+2").argv)
+
+
+def rank_env(built: Command) -> set[str]:
+    return {*built.env} - {"SLURM_EXPORT_ENV"}
+
+
+def test_a_job_that_exports_nothing_still_hands_the_ranks_their_environment() -> None:
+    """After ``sbatch --export=NONE``: srun by its flag, MPI's daemons by the srun of mpirun."""
+    assert "--export=ALL" in command("srun", "ddp-1x2").argv
+    for launcher in ("mpirun", "horovodrun"):
+        assert command(launcher, "openmpi5-2x2-slurm").env["SLURM_EXPORT_ENV"] == "ALL"
+    for name in ("openmpi5-1x2-slurm", "openmpi5-2x2"):
+        assert "SLURM_EXPORT_ENV" not in command("mpirun", name).env
+    several = build(config(backend="mpi", launcher="mpirun", placement="2x2"),
+                    machine(TWO, mpi=MPICH, slurm=True), RUN_FILE)  # fmt: skip
+    assert several.env["SLURM_EXPORT_ENV"] == "ALL"
 
 
 def test_horovodrun_finds_the_mpirun_of_the_machine_first() -> None:

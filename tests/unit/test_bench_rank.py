@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from harness.config import RunConfig, run_id
 from harness.engines.api import PHASES
 from harness.measure.phases import Marked
 from harness.measure.window import RankWindow
-from harness.record import STEP_COLUMNS
+from harness.record import STEP_COLUMNS, DataSource, Placed
 from harness.spec import BlockRef, Resolved, RunSpec
 from harness.store import Store
 
@@ -155,6 +156,52 @@ def test_a_rank_writes_a_record_and_its_raw_steps(spec: RunSpec) -> None:
     assert record.started_at <= record.ended_at
     steps = store.read_steps(spec.run_id)
     assert steps["instrument"].to_pylist() == ["none"] * window.steps + ["phases"] * phases.steps
+
+
+def test_the_record_says_where_it_was(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    assert run(spec) == 0
+    record = Store.open(spec.results).read(spec.run_id)
+    host = socket.gethostname()
+    assert record.placed == Placed(hosts=(host,), ranks_per_host=(1,), local_ranks=(0,))
+    assert record.slurm == {"job_id": "4711", "restart_count": 0, "nodelist": ["n1", "n2"]}
+    assert record.data_source == DataSource(folder=str(spec.data_dir))
+
+
+def test_another_placement_than_asked_for_is_a_failure(
+    spec: RunSpec, capfd: pytest.CaptureFixture[str]
+) -> None:
+    resolved = spec.resolved.model_copy(update={"placement": (1, 1), "hosts": ("n1", "n2")})
+    assert run(spec.model_copy(update={"resolved": resolved})) == 1
+    assert Store.open(spec.results).done_ids() == set()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(
+        f"hvdscale: error: placement: asked for 1+1, got 1 on {socket.gethostname()}; "
+    )
+
+
+def test_files_are_read_from_scratch(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODES_OWN", str(tmp_path))
+    seen: list[Path] = []
+    real = bench.make_feed
+
+    def watched(config: Any, info: Any, samples: Any, *more: Any) -> Any:
+        seen.extend(samples.files())
+        return real(config, info, samples, *more)
+
+    monkeypatch.setattr(bench, "make_feed", watched)
+    assert run(spec.model_copy(update={"scratch": "$NODES_OWN/hvdscale-1"})) == 0
+    folder = tmp_path / "hvdscale-1" / "data"
+    (file,) = seen
+    assert file.parent == folder
+    record = Store.open(spec.results).read(spec.run_id)
+    assert record.data_source is not None
+    assert record.data_source.folder == str(folder)
+    assert record.data_source.scratch == "$NODES_OWN/hvdscale-1"
+    assert record.data_source.copied_bytes == file.stat().st_size
 
 
 def test_no_instruments_no_phases(spec: RunSpec) -> None:

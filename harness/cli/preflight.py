@@ -1,0 +1,69 @@
+"""``hvdscale preflight``: is every node and link of an allocation as good as the others?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from harness.errors import ConfigError
+
+
+def command_preflight(
+    sweep: str | None,
+    site: str | None,
+    nodes: int | None,
+    workload: str | None,
+    results: Path,
+    as_json: bool,
+) -> int:
+    """Look at the nodes of this allocation, or submit a job that does.
+
+    Returns 0 where nothing is wrong (or the job is submitted), 1 where something was found, 130
+    where interrupted.
+    """
+    from harness.config import load_sweep
+
+    loaded = load_sweep(sweep) if sweep is not None else None
+    if site is not None and not os.environ.get("SLURM_JOB_ID"):
+        return _submit(sweep, site, nodes, workload, results, as_json)
+    from harness.detect import detect_machine
+    from harness.submit.preflight.render import render
+    from harness.submit.preflight.run import run_preflight
+
+    machine = detect_machine()
+    if machine.slurm is None and nodes is not None and nodes > 1:
+        raise ConfigError(
+            f"preflight: --nodes {nodes}, but this is one machine and no allocation: give --site "
+            "NAME to submit a job, or run it inside one (salloc)"
+        )
+    written = run_preflight(
+        machine, results, sweep=loaded, workload=workload, nodes=nodes, tell=_tell
+    )
+    if as_json:
+        sys.stdout.write(written.path.read_text(encoding="utf-8"))
+    else:
+        print(render(written.record))
+        print(f"\n{written.path}")
+    return written.record.exit_code
+
+
+def _tell(text: str) -> None:
+    print(f"preflight: {text}", file=sys.stderr, flush=True)
+
+
+def _submit(
+    sweep: str | None,
+    site: str,
+    nodes: int | None,
+    workload: str | None,
+    results: Path,
+    as_json: bool,
+) -> int:
+    from harness.submit.preflight.submission import submit_preflight
+
+    if nodes is None:
+        raise ConfigError("preflight: outside of an allocation --site needs --nodes N")
+    job_id = submit_preflight(site, nodes, results, sweep=sweep, workload=workload)
+    print(f'{{"job": "{job_id}"}}' if as_json else job_id)
+    return 0

@@ -175,15 +175,19 @@ def _arrays(job_ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
 
 
-def job(job_id: str) -> Job | None:
-    """Return one job as the controller sees it now; None where it does not tell."""
-    found = _of_controller(job_id)
+def job(job_id: str, timeout_s: float = TIMEOUT_S) -> Job | None:
+    """Return one job as the controller sees it now; None where it does not tell in time.
+
+    An element of an array is asked for as "120_3": its array's other elements answer to a number.
+    """
+    found = _of_controller(job_id, timeout_s)
     return found[0] if found else None
 
 
-def _of_controller(job_id: str) -> tuple[Job, ...]:
+def _of_controller(job_id: str, timeout_s: float = TIMEOUT_S) -> tuple[Job, ...]:
+    argv = ("scontrol", "show", "job", "--oneliner", job_id)
     try:
-        return parse_jobs(_run(("scontrol", "show", "job", "--oneliner", job_id)))
+        return parse_jobs(_run(argv, timeout_s=timeout_s))
     except SchedulerError:
         return ()  # forgotten
 
@@ -334,7 +338,7 @@ def _amount(text: str) -> int:
     return int(match.group(1)) << 10 * " KMG".index(match.group(2) or " ") if match else 0
 
 
-def _run(argv: Sequence[str], *, both: bool = False) -> str:
+def _run(argv: Sequence[str], *, both: bool = False, timeout_s: float = TIMEOUT_S) -> str:
     """Return what a command prints; ``both``: on stderr, too."""
     if shutil.which(argv[0]) is None:
         raise MissingDependencyError(
@@ -346,7 +350,7 @@ def _run(argv: Sequence[str], *, both: bool = False) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             stdin=subprocess.DEVNULL,
             check=False,
             # Dates and words in one form; no default of the user's changes what is asked.
@@ -355,7 +359,7 @@ def _run(argv: Sequence[str], *, both: bool = False) -> str:
         )
     except subprocess.TimeoutExpired:
         raise SchedulerError(
-            f"{argv[0]}: no answer in {TIMEOUT_S:g} s; is slurmctld up? (scontrol ping)"
+            f"{argv[0]}: no answer in {timeout_s:g} s; is slurmctld up? (scontrol ping)"
         ) from None
     except OSError as error:
         raise SchedulerError(f"{argv[0]}: cannot be started: {error.strerror}") from error

@@ -10,6 +10,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,15 @@ class _ElementRun:
         self._progress.write()
         try:
             running.run(launches, launches)
-        finally:
+        except BaseException as error:
+            with suppress(StoreError):  # told is what went wrong first
+                known = isinstance(error, HarnessError)
+                self._progress.end(str(error) if known else type(error).__name__)
+            raise
+        try:
             self._progress.end("time limit" if running.time_was_near else "")
+        except StoreError as error:  # what was measured is kept all the same
+            self._report.note(str(error))
         return Summary(
             folder=manifest.results,
             ok=running.ok,

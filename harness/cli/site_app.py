@@ -34,7 +34,10 @@ def init(
         typer.Option("--out", metavar="FILE", help="Default: standard output. Never overwritten."),
     ] = None,
 ) -> int:
-    """Draft a site from sinfo, scontrol and srun; what they cannot say is a line to fill in."""
+    """Draft a site from what Slurm says here.
+
+    Asked are sinfo, scontrol and srun; what they cannot say is a line to fill in.
+    """
     from harness.cli.site import command_site_init
 
     return command_site_init(partition, name, out)
@@ -42,7 +45,10 @@ def init(
 
 @site_app.command(name="ls")
 def list_(as_json: Json = False) -> int:
-    """List the sites there are: in ./slurm/sites, in your configuration, in the package."""
+    """List the sites there are.
+
+    They are in ./slurm/sites, in ~/.config/hvdscale/sites, and in the package.
+    """
     from harness.cli.site import command_site_ls
 
     return command_site_ls(as_json)
@@ -60,7 +66,10 @@ def show(
         bool, typer.Option("--check", help="Compare it with what Slurm says here.")
     ] = False,
 ) -> int:
-    """Print a site with every default written out."""
+    """Print a site with all its defaults.
+
+    With --check, what Slurm knows otherwise is said on standard error, and the exit code is 1.
+    """
     from harness.cli.site import command_site_show
 
     return command_site_show(site, overrides or [], as_json, check)

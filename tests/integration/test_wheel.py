@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def run(*argv: str, cwd: Path, path: Path | None = None) -> subprocess.Completed
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from a copy of the tracked files and install it into a folder."""
     source = tmp_path_factory.mktemp("source")
-    names = ("harness", "workloads", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+    names = ("harness", "slurm", "workloads", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
     copied = run("cp", "-r", *[str(ROOT / name) for name in names], str(source), cwd=ROOT)
     assert copied.returncode == 0, copied.stderr
     python = sys.executable
@@ -52,6 +53,18 @@ def test_presets_come_with_the_wheel(installed: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "harness bench --run" in done.stdout.replace("-m harness", "harness")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sites_come_with_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """Through a link, harness/sites; the checkout's own are in slurm/sites."""
+    command = (sys.executable, "-P", "-m", "harness", "site", "ls", "--json")
+    done = run(*command, cwd=tmp_path, path=installed)
+    assert done.returncode == 0, done.stderr
+    found = {site["name"]: Path(site["path"]) for site in json.loads(done.stdout)}
+    assert set(found) >= {path.stem for path in (ROOT / "slurm" / "sites").glob("*.yaml")}
+    assert found["alpha"] == installed / "harness" / "sites" / "alpha.yaml"
+    assert found["alpha"].is_file()
+    assert not found["alpha"].is_symlink()
 
 
 def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:

@@ -50,13 +50,14 @@ def wanted(work: Work, *, shared_base: bool = False) -> Wanted:
     """Return what jobs are to launch; with ``shared_base`` none has a base of its own."""
     plan = work.plan
     timelines = {point_id(config): config for config in plan.timelines}
-    ids = {id(base): point_id(base) for base in plan.bases if base is not None}  # shared objects
+    objects = {id(base): base for base in plan.bases if base is not None}  # many points share one
+    ids = {key: point_id(base) for key, base in objects.items()}
     base_ids = frozenset(ids.values())
     if shared_base:
         launches = {point_id(config): config for config in plan.launches}
         return Wanted(launches, timelines, {}, {}, base_ids, shared_base=True)
     names = [point_id(config) for config in plan.points]
-    bases = {ids[id(base)]: base for base in plan.bases if base is not None}
+    bases = {ids[key]: base for key, base in objects.items()}
     base_of = {
         name: ids[id(base)]
         for name, base in zip(names, plan.bases, strict=True)
@@ -142,7 +143,7 @@ class _Chunk:
 
     @property
     def limit_s(self) -> int:
-        return math.ceil(self.time_s) + MARGIN_S
+        return 60 * math.ceil((self.time_s + MARGIN_S) / 60)  # whole minutes, as Slurm has them
 
     def add(self, name: str, time_s: float, to: list[str]) -> None:
         to.append(name)
@@ -204,7 +205,7 @@ class _Packer:
         more_s = self.time_s(name) + (self.time_s(base) if base is not None else 0.0)
         budget_s = float(self._site.time_per_job)
         if self._site.max_time is not None:
-            budget_s = min(budget_s, self._site.max_time - MARGIN_S)
+            budget_s = min(budget_s, self._site.max_time // 60 * 60 - MARGIN_S)
         return chunk.time_s + more_s <= budget_s
 
     def _add(self, chunk: _Chunk, name: str) -> None:

@@ -134,7 +134,7 @@ def _script(what: str, array: ArrayManifest, commands: Sequence[str]) -> str:
         f"# Made by hvdscale {array.version}: {what}.",
         "set -e",
         # What the shell that submitted had set of these, or of srun's defaults, is not the site's.
-        "unset ${!HVDSCALE_@} SLURM_EXPORT_ENV",
+        'unset "${!HVDSCALE_@}" SLURM_EXPORT_ENV',
         *site.setup,
         # Not before the set-up: modules and activate scripts use variables that are not set.
         "set -uo pipefail",

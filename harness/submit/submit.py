@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import sys
@@ -86,7 +85,8 @@ def submit(
     asked = wanted(work, shared_base=wishes.shared_base)
     check_times(work, site, asked)
     log_folder(work.folder)
-    draft = _Draft(work, site, asked, wishes, _data_dir(site), python, note)
+    data_dir = Path(site.data_dir) if site.data_dir is not None else default_data_dir()
+    draft = _Draft(work, site, asked, wishes, data_dir, python, note)
     if dry_run:
         return draft.made(schedule.existing_store(work.folder), read_only=True)[0]
     if not slurm.is_here():
@@ -246,16 +246,3 @@ def _write(batch: Batch) -> None:
 def _new_name() -> str:
     """Return the name of a submission: when, and something that no other has."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-
-
-def _data_dir(site: Site) -> Path:
-    """Return the folder of data, absolute; ConfigError where a variable in it is not set here."""
-    if site.data_dir is None:
-        return default_data_dir()
-    found = os.path.expandvars(os.path.expanduser(site.data_dir))
-    if "$" in found or found.startswith("~"):
-        raise ConfigError(
-            f"site {site.name}: data_dir {site.data_dir}: a variable or home in it is not known "
-            "here; set it, or write the path out"
-        )
-    return Path(found).absolute()

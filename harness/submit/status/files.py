@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -98,15 +98,16 @@ class Submitted:
         """Return submission and number."""
         return (self.manifest.submission, self.manifest.number)
 
-    def launches(self) -> Iterator[tuple[str, Place]]:
-        """Yield run id and element of all launches, without bases that elements measure besides."""
-        known: dict[tuple[int, int], str] = {}
+    def launches(self, ids: Mapping[tuple[str, int], str]) -> Iterator[tuple[str, Place]]:
+        """Yield run id and element of all launches, without bases that elements measure besides.
+
+        ``ids`` are run ids by point id and repeat, as far as they are known: each takes a hash.
+        """
+        configs, point_ids = self.manifest.configs, self.point_ids
         for index, element in enumerate(self.manifest.elements):
-            place = Place(self, index)
+            place, repeat = Place(self, index), element.repeat
             for at in (*element.points, *element.timelines):
-                if (at, element.repeat) not in known:
-                    known[at, element.repeat] = run_id(self.manifest.configs[at], element.repeat)
-                yield known[at, element.repeat], place
+                yield ids.get((point_ids[at], repeat)) or run_id(configs[at], repeat), place
 
     @cached_property
     def point_ids(self) -> tuple[str, ...]:

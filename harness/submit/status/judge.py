@@ -45,6 +45,7 @@ class Evidence:
     attempts: Mapping[str, int]  # run id → newest attempt that gave no measurement
     read_failure: ReadFailure
     jobs: tuple[Job, ...] | None  # that wait or run; None where Slurm could not be asked
+    ids: Mapping[tuple[str, int], str]  # run ids by point id and repeat, as far as they are known
     logs: Mapping[tuple[str, int], Path] = field(default_factory=dict)
     places: dict[str, list[Place]] = field(init=False)  # run id → elements, the newest last
     files: dict[tuple[str, int, int], ElementFile] = field(init=False)
@@ -63,7 +64,7 @@ class Evidence:
         self.learn(self.jobs or ())
         self.places = {}
         for array in self.found.arrays:
-            for run_id, place in array.launches():
+            for run_id, place in array.launches(self.ids):
                 self.places.setdefault(run_id, []).append(place)
 
     def learn(self, jobs: Iterable[Job]) -> None:

@@ -75,6 +75,7 @@ def sweep_status(folder: Path, scheduler: Scheduler) -> SweepStatus:
     found = read_submissions(folder)
     # Before the records are listed: what ends meanwhile is then done, and not lost.
     jobs = scheduler.queue() if found.arrays else ()
+    asked = asked_for(store, found.arrays)
     attempts: dict[str, int] = {}
     for name, attempt in store.attempts():
         attempts[name] = max(attempt, attempts.get(name, 0))
@@ -84,24 +85,27 @@ def sweep_status(folder: Path, scheduler: Scheduler) -> SweepStatus:
         attempts=attempts,
         read_failure=lambda name, attempt: _failure(store, name, attempt),
         jobs=jobs,
+        ids={(one.point_id, repeat): name for one in asked for repeat, name in one.runs},
         logs=find_logs(folder) if found.arrays else {},
     )
-    asked = asked_for(store, found.arrays)
     if jobs is not None:
         known.learn(scheduler.ended(sorted(known.unknown(run_ids(asked)))))
     asked = with_live(asked, known)
     bases = Bases(store, known, asked)
     points = tuple(_point(one, known, bases) for one in asked)
-    waits = any(launch.state != "done" for point in points for launch in point.launches)
-    problem = f"Slurm was not asked: {scheduler.problem}" if scheduler.problem and waits else ""
+    problem = scheduler.problem if found.arrays and not _all_done(points) else ""
     return SweepStatus(
         name=store.name,
         path=str(folder),
         points=points,
         jobs=tuple(_jobs(known)),
         causes=(*_causes(points), *bases.causes()),
-        notes=(*found.faults, *([problem] if problem else [])),
+        notes=(*found.faults, *([f"Slurm was not asked: {problem}"] if problem else [])),
     )
+
+
+def _all_done(points: Iterable[PointStatus]) -> bool:
+    return all(launch.state == "done" for point in points for launch in point.launches)
 
 
 def _failure(store: Store, name: str, attempt: int) -> Failure:

@@ -120,32 +120,29 @@ def preflight(
     site: Annotated[
         str | None, typer.Option("--site", metavar="SITE", help="Submit a job that does it.")
     ] = None,
-    site_overrides: SiteSet = None,
     nodes: Annotated[
         int | None, typer.Option("--nodes", min=1, help="Of the job (default: the site's).")
     ] = None,
     workload: Annotated[
-        str, typer.Option("--workload", metavar="NAME", help="What tells a node's speed.")
-    ] = "stress_strain",
+        str | None,
+        typer.Option(
+            "--workload", metavar="NAME", help="Whose steps tell a node's speed (default: SWEEP's)."
+        ),
+    ] = None,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> int:
     """Look for slow nodes and links, unlike versions and throttling, before a long campaign."""
     from harness.cli.preflight import command_preflight
 
-    return command_preflight(
-        sweep,
-        site=site,
-        site_overrides=site_overrides or [],
-        nodes=nodes,
-        workload=workload,
-        results=results,
-        as_json=as_json,
-    )
+    return command_preflight(sweep, site, nodes, workload, results, as_json)
 
 
 def register(app: typer.Typer) -> None:
     """Add these subcommands to ``app``."""
+    from harness.cli.site_app import site_app
+
     for command in (submit, status, preflight):
         app.command()(command)
     app.command(name="run-point")(run_point)
+    app.add_typer(site_app, name="site")

@@ -19,10 +19,10 @@ from harness.config.identity import point_id
 from harness.errors import ConfigError
 from harness.record import RunRecord, Status
 from harness.slurm import Job
+from harness.store.reading import read_sealed
 from harness.submit.manifest import ArrayManifest, Element, Jobs, manifest_path
 from harness.submit.site import Site
 from harness.submit.status import SweepStatus, render, sweep_status
-from harness.submit.status import sweep as asking
 from harness.submit.status.types import STATES, LaunchStatus, State
 from harness.submit.status.words import how_ended, why_pending
 from tests.factories import _resolved, config, failure, record, timeline, write_results
@@ -33,6 +33,7 @@ LARGE = config("horovod", 2, 700, backend="mpi")
 BASE = config("none", 1, 75)
 FIRST = "20261128T115000Z-aaaaaa"
 SECOND = "20261128T125000Z-bbbbbb"
+ELEMENTS = tuple(Element(repeat=repeat, points=(0, 1), bases=(2,)) for repeat in range(3))
 
 
 @dataclass
@@ -86,9 +87,7 @@ class Study:
         self,
         name: str = FIRST,
         job: str | None = "120",
-        elements: Sequence[Element] = tuple(
-            Element(repeat=repeat, points=(0, 1), bases=(2,)) for repeat in range(3)
-        ),
+        elements: Sequence[Element] = ELEMENTS,
         number: int = 0,
     ) -> Study:
         """Write the manifest of an array, and the id that sbatch answered."""
@@ -637,21 +636,25 @@ def test_thousands_of_points_and_the_files_that_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records of what is done are not opened, nor those of failures that a job makes good."""
-    count, blocks = 10_000, 5
+    count, blocks = 10_000, 2
     configs = tuple(config("horovod", 2, 10 + at, backend="mpi") for at in range(count))
     study = Study(tmp_path / "study", configs, blocks).plan()
     chunks = [tuple(range(at, at + 100)) for at in range(0, count, 100)]
     elements = [Element(repeat=r, points=chunk) for r in range(blocks) for chunk in chunks]
-    study.submit(elements=elements).failed(configs[0], 4, "why").failed(configs[0], 3)
+    study.submit(elements=elements).failed(configs[-1], 1, "why").failed(configs[0], 1)
     for made in configs[:1000]:
         (study.folder / "runs" / f"{run_id(made, 0)}.json").touch()
     opened: list[str] = []
-    read = asking.read_sealed
-    monkeypatch.setattr(asking, "read_sealed", lambda path: opened.append(path.name) or read(path))
-    waiting = [job(index, "PENDING", "Priority") for index in range(400)]
-    status = study.status(Slurm(waiting, [job(index, "TIMEOUT") for index in range(400, 500)]))
-    assert status.counts() == Counter(done=1000, queued=39_000, failed=10_000)
-    assert opened == [f"{run_id(configs[0], 4)}.attempt-1.json"]
+
+    def read(path: Path) -> dict[str, Any]:
+        opened.append(path.name)
+        return read_sealed(path)
+
+    monkeypatch.setattr("harness.submit.status.sweep.read_sealed", read)
+    waiting = [job(index, "PENDING", "Priority") for index in range(160)]
+    status = study.status(Slurm(waiting, [job(index, "TIMEOUT") for index in range(160, 200)]))
+    assert status.counts() == Counter(done=1000, queued=15_000, failed=4000)
+    assert opened == [f"{run_id(configs[-1], 1)}.attempt-1.json"]
     assert len(render(status).splitlines()) < 20
 
 

@@ -15,6 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from harness.collectives import network
 from harness.errors import HarnessError
 from harness.ranks import find_place
@@ -86,7 +88,7 @@ def _torch(task: Task, rank: int, keeper: Keeper) -> None:
         return gloo_wire(store, rank, peer, name, task.limits.patience_s)
 
     _rounds(task, rank, keeper, connect, meet.at)
-    meet.at("end")  # the store is rank 0's: it goes last
+    meet.leave(rank)
 
 
 def _nccl(task: Task, rank: int, keeper: Keeper, store: Any, meet: _Meeting) -> None:
@@ -107,8 +109,8 @@ def _nccl(task: Task, rank: int, keeper: Keeper, store: Any, meet: _Meeting) -> 
     # Once all together: how collectives are connected is in NCCL's log, and sends are another way.
     dist.all_reduce(torch.ones(1 << 20, device=device))
     torch.cuda.synchronize(device)
-    meet.at("end")
     dist.destroy_process_group()
+    meet.leave(rank)
 
 
 class _Meeting:
@@ -121,6 +123,15 @@ class _Meeting:
         """Return when all have come to ``name``, or patience is over."""
         key = f"meet-{name}"
         self._store.add(key, 1)
+        self._until_all(key)
+
+    def leave(self, rank: int) -> None:
+        """Say good-bye; rank 0, whose the store is, waits for all of them."""
+        self._store.add("left", 1)
+        if rank == 0:
+            self._until_all("left")
+
+    def _until_all(self, key: str) -> None:
         deadline = time.monotonic() + self._patience_s
         while self._store.add(key, 0) < self._size:
             if time.monotonic() > deadline:
@@ -184,7 +195,8 @@ def _mpi(task: Task, rank: int, keeper: Keeper) -> None:
             f"MPI sees {comm.size} rank(s) of {len(task.nodes)}: the launcher does not speak this "
             "MPI (srun needs --mpi=pmix for Open MPI, pmi2 for MPICH)"
         )
-    keeper.keep(facts={key: str(value) for key, value in mpi.collect().items()})
+    library = str(mpi.collect().get("library", MPI.Get_library_version()))
+    keeper.keep(facts={"library": library.partition(", package")[0]})
     _rounds(task, rank, keeper, lambda peer, _: MpiWire(comm, peer), lambda _: comm.Barrier())
     comm.Barrier()
     keeper.keep(finished=True)
@@ -193,11 +205,8 @@ def _mpi(task: Task, rank: int, keeper: Keeper) -> None:
 
 def _speed(interface: str) -> float | None:
     """Return what the interface can do by its driver's word, bits/s; None where it does not say."""
-    try:
-        text = Path(f"/sys/class/net/{interface}/speed").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return None
-    return int(text) * 1e6 if text.isdecimal() and int(text) > 0 else None
+    stats = psutil.net_if_stats().get(interface)  # asked of this network, whatever /sys shows
+    return stats.speed * 1e6 if stats is not None and stats.speed > 0 else None
 
 
 if __name__ == "__main__":

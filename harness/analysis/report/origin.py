@@ -26,6 +26,7 @@ from harness.stats import SEQUENTIAL_NOTE
 
 _ALLOCATIONS = 30
 _KEYS = 40  # that differ
+_ARRAY = ("array_job_id", "array_task_id")
 _COLUMNS = ("allocation", "repeat", "status", "started_at", "ended_at", "world_size", "file")
 #: What a reader looks for first, and how it is called.
 _FIRST = {
@@ -91,9 +92,9 @@ def _allocations(results: Results) -> Iterator[Block]:
 def _allocation(results: Results, name: str, rows: list[dict[str, Any]]) -> tuple[Cell, ...]:
     """Return one row; hosts and commit are those of its largest launch."""
     largest = max(rows, key=lambda row: (row["status"] == "ok", row["world_size"] or 0))
-    hosts, commit = _of_record(results, largest["file"])
+    array, hosts, commit = _of_record(results, largest["file"])
     return (
-        text_cell(name),
+        text_cell(f"{name} (array {array})" if array else name),
         number_cell(f"{len(rows):,}", len(rows)),
         number_cell(*_twice(len({row["repeat"] for row in rows}))),
         text_cell(moment(min(row["started_at"] for row in rows))),
@@ -112,19 +113,24 @@ def moment(text: str) -> str:
     return text[:16].replace("T", " ")
 
 
-def _of_record(results: Results, file: str) -> tuple[str | None, str | None]:
-    """Return the hosts and the harness's commit that a record names."""
+def _of_record(results: Results, file: str) -> tuple[str, str | None, str | None]:
+    """Return what a record names: its array's element, its hosts, the harness's commit.
+
+    Of a job of Slurm the hosts are all of its nodes, whether this launch used them or not.
+    """
     try:
         data = json.loads((results.folder / "runs" / file).read_bytes())
-        hosts = list(dict.fromkeys(map(str, data["resolved"]["hosts"])))
+        job = data.get("slurm") or {}
+        hosts = list(dict.fromkeys(map(str, job.get("nodelist") or data["resolved"]["hosts"])))
         harness = data.get("provenance", {}).get("harness", {})
+        array = "_".join(str(job[key]) for key in _ARRAY) if all(map(job.get, _ARRAY)) else ""
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None, None  # gone or changed since it was collected
+        return "", None, None  # gone or changed since it was collected
     more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
     commit = str(harness["commit"])[:12] if harness.get("commit") else None
     if commit and harness.get("dirty"):
         commit += " (with changes that are not committed)"
-    return ", ".join(hosts[:4]) + more, commit
+    return array, ", ".join(hosts[:4]) + more, commit
 
 
 def _shared(texts: list[str]) -> dict[str, str]:

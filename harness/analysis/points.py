@@ -19,6 +19,7 @@ from harness.analysis.rows import (
     means_by_block,
     rates_by_block,
 )
+from harness.analysis.welch import log_ratio_interval
 from harness.stats import (
     BlockKey,
     Interval,
@@ -81,7 +82,11 @@ class Steadiness:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve. What was measured in no launch is None, never zero."""
+    """One point of a curve. What was measured in no launch is None, never zero.
+
+    ``apart``: none of its blocks has a base, and S is of two means that nothing pairs; see
+    ``welch``. Then no launch has a speedup.
+    """
 
     world_size: int
     nodes: int
@@ -123,11 +128,12 @@ class Point:
     rank_cpu_cores: Interval | None = None
     gpu_utilisation: Interval | None = None
     gpu_power_w: Interval | None = None
+    apart: bool = False  # S is not of pairs
 
     @property
     def unpaired(self) -> int:
-        """Return how many launches have no base in their block."""
-        return sum(launch.speedup is None for launch in self.launches)
+        """Return how many launches have no base in their block, and so no part in S."""
+        return 0 if self.apart else sum(launch.speedup is None for launch in self.launches)
 
     @property
     def phases_minus_step(self) -> float | None:
@@ -153,10 +159,12 @@ def make_point(
 ) -> Point:
     """Return the point of ``rows``, its good launches in the order of their blocks.
 
-    ``timelines`` are the launches for its timeline; ``base_rates`` the base's throughput by block.
+    ``timelines`` are the launches for its timeline; ``base_rates`` the base's throughput by block,
+    to be paired with it where any block is the same.
     """
     rates = rates_by_block(rows)
     logs = paired_log_ratios(rates, base_rates)
+    apart = bool(base_rates) and not logs
     sequential = any(row["sequential"] for row in rows)
 
     def marked(interval: Interval) -> Interval:
@@ -166,6 +174,8 @@ def make_point(
         return marked(mean_interval(values, level)) if values else None
 
     speedup = marked(log_mean_interval(logs, level)) if logs else None
+    if apart:
+        speedup = marked(log_ratio_interval(rates, base_rates, level))
     first, n = rows[0], int(rows[0]["world_size"])
     launches = tuple(_launch(row, base_rates.get(block_of(row))) for row in rows)
     step_s = mean_interval(_steps_by_block(launches), level)
@@ -181,7 +191,9 @@ def make_point(
         epoch_s=marked(geometric_interval(rates_by_block(rows, "epoch_s"), level)),
         speedup=speedup,
         efficiency=speedup.scaled(base_devices / n) if speedup else None,
-        check=log_signed_rank_interval(logs or paired_log_ratios(rates, _ones(rates)), level),
+        check=None
+        if apart  # it is of pairs, or of one sample
+        else log_signed_rank_interval(logs or paired_log_ratios(rates, _ones(rates)), level),
         skew_unresolved=sum(row["skew_resolved"] is False for row in rows),
         steadiness=_steadiness(rows),
         interference_error_s=_error_of_mean(rows, "interference_error_s"),
@@ -190,6 +202,7 @@ def make_point(
         telemetry=_means(rows, TELEMETRY_COLUMNS),
         timeline=_means(timelines, TIMELINE_COLUMNS) or None,
         sequential=sequential,
+        apart=apart,
         **means,
     )
 

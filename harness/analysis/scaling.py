@@ -5,17 +5,21 @@ Base and point are paired inside a block (one allocation, one repeat)::
     S = throughput / throughput(base)        geometric mean over blocks
     E = S · base devices / N
 
-The fitted slope is the least-squares slope of S against N, with an intercept, block by block. It is
-another number than E (a curve may be straight and yet far below the ideal) and stands beside it.
+Where no block has both, as where the base was measured in jobs of its own, S is the ratio of the
+two geometric means (``welch``), and the point and its curve are marked ``apart``. The fitted slope
+(``line``) is another number than E (a curve may be straight and yet far below the ideal) and stands
+beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis.labels import label_curves
+from harness.analysis.line import fitted_line
 from harness.analysis.match import (
     DEFAULT_BASE,
     BaseName,
@@ -36,7 +40,7 @@ from harness.analysis.rows import (
 )
 from harness.analysis.unlike import refuse_unlike, what_differs
 from harness.errors import AnalysisError
-from harness.stats import LEVEL, BlockKey, Interval, line_fit, mean_interval
+from harness.stats import LEVEL, BlockKey, Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Curve", "Failure", "Launch", "Point", "curves", "failures"]
 
+#: Where the base of a point is of which no block has one.
+Apart = Literal["other jobs", "other blocks"]
 #: What a point and the launch for its timeline have in common; see ``_place``.
 Place = tuple[str, str | None, str, str]
 
@@ -67,6 +73,12 @@ class Curve:
     points: tuple[Point, ...]
     slope: Interval | None  # of S against N; None below three device counts
     intercept: Interval | None = None  # of the same line
+    #: In what the base of points that are ``apart`` was measured; None: all have it beside them.
+    apart: Apart | None = None
+    #: samples/s of the base by block: of all blocks where a point is apart, else of the curve's.
+    base_rates: Mapping[BlockKey, float] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False
+    )
 
     @property
     def batch_text(self) -> str:
@@ -157,7 +169,7 @@ class _Bases:
             self._alike.setdefault(shared_key(config), []).append(config)
 
     def of(self, rows: Sequence[Row]) -> tuple[list[Row], str | None]:
-        """Return the launches that are the base of a curve with ``rows``, or none and the reason.
+        """Return all launches that are the base of a curve with ``rows``, or none and the reason.
 
         Configs that fit may differ in how their placement is written and in nothing else: a point
         without Horovod cannot tell which of two tunings of Horovod should be its base.
@@ -170,9 +182,7 @@ class _Bases:
         fitting = [c for c in fitting if own_launcher(c)] or fitting
         if len({curve_key(config) for config in fitting}) > 1:
             return [], f"{len(fitting)} configs of {self.name} could be its base"
-        blocks = {block_of(row) for row in rows}
-        found = [row for c in fitting for row in self._by_config[c] if block_of(row) in blocks]
-        return found, None if found else f"no block has both it and its base {self.name}"
+        return [row for c in fitting for row in self._by_config[c]], None
 
 
 def _curve(
@@ -184,16 +194,20 @@ def _curve(
     level: float,
     mixed: bool,
 ) -> Curve:
+    groups: dict[tuple[int, int, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["world_size"], row["nodes"], row["placement"]), []).append(row)
     bases, note = all_bases.of(rows)
+    apart = _apart(groups.values(), bases)
+    if apart is None:
+        blocks = {block_of(row) for row in rows}
+        bases = [base for base in bases if block_of(base) in blocks]
     looked_into = [one for row in rows for one in timelines.get(_place(row), [])]
     # A base is also a launch of its own curve, and counts once.
     launches = {id(row): row for row in (*rows, *bases, *looked_into)}
     differing = what_differs(launches.values())
     if not mixed:
         refuse_unlike(f"the curve {label}", differing)
-    groups: dict[tuple[int, int, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["world_size"], row["nodes"], row["placement"]), []).append(row)
     base_rates = rates_by_block(bases)
     points = tuple(
         make_point(
@@ -206,7 +220,7 @@ def _curve(
         for place in sorted(groups)
     )
     first = rows[0]
-    slope, intercept = _line(points, level) or (None, None)
+    slope, intercept = fitted_line(points, base_rates, level) or (None, None)
     return Curve(
         label=label,
         workload=first["workload"],
@@ -223,7 +237,22 @@ def _curve(
         points=points,
         slope=slope,
         intercept=intercept,
+        apart=apart,
+        base_rates=MappingProxyType(base_rates),
     )
+
+
+def _apart(groups: Iterable[Sequence[Row]], bases: Sequence[Row]) -> Apart | None:
+    """Say where the bases of points that share no block with one are; None where all share one."""
+    with_base = {block_of(base) for base in bases}
+    apart = [group for group in groups if with_base.isdisjoint(map(block_of, group))]
+    alone = [block_of(row) for group in apart for row in group]
+    if not bases or not alone:
+        return None
+    theirs = {allocation for allocation, _ in with_base}
+    own = {allocation for allocation, _ in alone}
+    of_slurm = all(allocation.startswith("slurm:") for allocation in own | theirs)
+    return "other jobs" if of_slurm and own.isdisjoint(theirs) else "other blocks"
 
 
 def _place(row: Row) -> Place:
@@ -236,42 +265,6 @@ def _by_place(rows: Iterable[Row]) -> dict[Place, list[Row]]:
     for row in rows:
         found.setdefault(_place(row), []).append(row)
     return found
-
-
-def _line(points: Sequence[Point], level: float) -> tuple[Interval, Interval] | None:
-    """Fit S against N in each block that has every device count; slope and intercept over those.
-
-    Where no block has all (each placement in an allocation of its own), one line goes through the
-    points' means, without an interval. None below three device counts: through two points a line
-    is no fit, and its slope says no more than they do.
-    """
-    shown = [point for point in points if point.speedup]
-    counts = {point.world_size for point in shown}
-    if len(counts) < 3:
-        return None
-    by_block: dict[BlockKey, list[tuple[int, float]]] = {}
-    for point in shown:
-        for launch in point.launches:
-            if launch.speedup is not None:
-                by_block.setdefault(launch.block, []).append((point.world_size, launch.speedup))
-    lines = {
-        block: line_fit([n for n, _ in pairs], [s for _, s in pairs])
-        for block, pairs in by_block.items()
-        if {n for n, _ in pairs} == counts
-    }
-    if lines:
-        slope = mean_interval({block: line[0] for block, line in lines.items()}, level)
-        intercept = mean_interval({block: line[1] for block, line in lines.items()}, level)
-        if any(point.sequential for point in shown):
-            return slope.sequential(), intercept.sequential()
-        return slope, intercept
-    means = [(p.world_size, p.speedup.estimate) for p in shown if p.speedup]
-    fit = line_fit([n for n, _ in means], [s for _, s in means])
-    why = "line through the means: no interval"
-    return (
-        Interval(fit[0], None, None, level, len(means), why),
-        Interval(fit[1], None, None, level, len(means), why),
-    )
 
 
 def _marked_base(rows: Iterable[Row]) -> BaseName:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from harness.analysis.apart import apart_text
 from harness.analysis.facets import Facet, facets, is_base_point
 from harness.analysis.flags import curve_flags, listed, percent, where
 from harness.analysis.results import load_results
@@ -83,6 +84,9 @@ def _heading(curve: Curve) -> str:
     if unpaired:
         launches = "launch has" if unpaired == 1 else "launches have"
         words.append(f"{unpaired} {launches} no base in the block and no part in S")
+    apart = apart_text(curve)
+    if apart:
+        words.append(apart)
     return "; ".join(words)
 
 

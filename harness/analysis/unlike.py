@@ -17,7 +17,7 @@ SHARED_PROVENANCE = (
     "harness.version", "python", "packages", "versions", "kernel", "cpu_model", "cores",
     "gpu.model", "gpu.driver", "gpu.cuda_driver", "gpu.memory_bytes", "gpu.power_limit_w",
     "gpu.mig", "nccl.version", "mpi.library", "mpi.cuda_aware", "horovod.version",
-    "horovod.build.digest",
+    "horovod.build.digest", "data.read_from",
 )  # fmt: skip
 #: The same of each node, of all nodes together.
 _SHARED_OF_NODES = (

@@ -21,6 +21,8 @@ from harness.analysis.advise.choose import (
 from harness.analysis.advise.refusals import alone, out_of_reach
 from harness.analysis.advise.types import Answer, Candidate, Goal, Objective
 from harness.analysis.advise.words import brief, duration_flag, percent, span_text
+from harness.analysis.apart import apart_sentence
+from harness.analysis.scaling import Apart
 from harness.analysis.texts import digits_text, ratio_text
 from harness.stats import Interval
 
@@ -40,11 +42,12 @@ def answer(question: Question, candidates: Sequence[Candidate], goal: Goal) -> A
     objective = objective_of(goal)
     judged = [replace(one, misses=_misses(one, goal)) for one in candidates]
     judged.sort(key=lambda one: (bool(one.misses), value(one, objective), one.label))
+    notes = (*question.notes, *_apart(judged))
     empty = Answer(
         title=question.title, cost_of=question.cost_of, objective=objective,
         chooses_batch=question.chooses_batch, candidates=tuple(judged), recommended=None,
         refusal=None, provisional=None, tied=(), why=(), runner_up=None, to_win=None,
-        notes=question.notes,
+        notes=notes,
     )  # fmt: skip
     fit = [one for one in judged if not one.misses]
     if len(judged) < 2:
@@ -55,7 +58,8 @@ def answer(question: Question, candidates: Sequence[Candidate], goal: Goal) -> A
     chosen = simplest([fit[0], *tied], objective)
     rest = [one for one in fit if one is not chosen]
     runner_up, to_win = _runner_up(chosen, rest, judged, goal, objective)
-    provisional = (_provisional(chosen, rest), _bare_efficiency(chosen, goal))
+    bare = _bare_efficiency(chosen, goal)
+    provisional = (_provisional(chosen, rest), bare, _judged_apart(chosen, goal))
     labels = [one.label for one in (fit[0], *tied) if one is not chosen] if tied else []
     return replace(
         empty,
@@ -108,9 +112,36 @@ def _bare_efficiency(chosen: Candidate, goal: Goal) -> str | None:
     efficiency = chosen.efficiency
     if goal.min_efficiency is None or efficiency is None or efficiency.has_interval:
         return None
+    if chosen.apart:
+        return (
+            "--min-efficiency is judged by an estimate alone: the point or its base has a single "
+            "value, so E has no interval; measure more blocks"
+        )
     return (
         "--min-efficiency is judged by an estimate alone: its base is in one block, so E has no "
         "interval; run the base in every block"
+    )
+
+
+def _judged_apart(chosen: Candidate, goal: Goal) -> str | None:
+    """Say that the limit was judged by an efficiency whose base nothing pairs with the point."""
+    if goal.min_efficiency is None or chosen.efficiency is None or chosen.apart is None:
+        return None
+    said = apart_sentence(chosen.apart, "whose")
+    return f"--min-efficiency is judged by an E {said}; measure the base in the same jobs"
+
+
+def _apart(judged: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return a note on efficiencies whose base is apart: of all that have one, or of how many."""
+    with_e = [one for one in judged if one.efficiency is not None]
+    found: dict[Apart, int] = {}
+    for one in with_e:
+        if one.apart is not None:
+            found[one.apart] = found.get(one.apart, 0) + 1
+    return tuple(
+        f"E of {'all points' if count == len(with_e) else f'{count} of {len(with_e)} points'}: "
+        f"{apart_sentence(apart)}"
+        for apart, count in found.items()
     )
 
 

@@ -215,7 +215,7 @@ def _draft(
             options=options_of(speed.place.config), basis=basis, source=source, time_s=time_s,
             device_hours=time_s.scaled(speed.world_size / _HOUR_S), epoch_s=speed.epoch_s,
             epochs=epochs, wall_s=None, efficiency=speed.efficiency,
-            no_efficiency=speed.no_efficiency, blocks=blocks, factors=factors,
+            no_efficiency=speed.no_efficiency, blocks=blocks, factors=factors, apart=speed.apart,
         ),
     )  # fmt: skip
 

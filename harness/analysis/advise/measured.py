@@ -10,7 +10,8 @@ from harness.analysis.advise.keys import speed_config
 from harness.analysis.advise.types import BlockTime
 from harness.analysis.points import Launch, Point
 from harness.analysis.results import Results
-from harness.analysis.scaling import Curve
+from harness.analysis.scaling import Apart, Curve
+from harness.analysis.welch import log_ratio_interval
 from harness.config.models import MAX_BLOCKS
 from harness.stats import (
     LEVEL,
@@ -47,6 +48,7 @@ class Speed:
     blocks: tuple[BlockTime, ...]  # of an epoch
     efficiency: Interval | None
     no_efficiency: str | None
+    apart: Apart | None = None  # where the base of ``efficiency`` is, if none is in its blocks
 
     @property
     def global_batch(self) -> int:
@@ -96,7 +98,8 @@ def _speed(place: Place, found: Sequence[_Found], level: float) -> Speed:
         for one, launch in launches
     )
     sequential = any(one.point.sequential for one in found)
-    efficiency = _efficiency(launches, level)
+    paired = _efficiency(launches, level)
+    efficiency, apart = (paired, None) if paired else _efficiency_apart(found, level)
     epoch_s = time_interval(blocks, level)
     note = next((one.curve.note for one in found if one.curve.note), None)
     return Speed(
@@ -112,6 +115,7 @@ def _speed(place: Place, found: Sequence[_Found], level: float) -> Speed:
         blocks=blocks,
         efficiency=efficiency.sequential() if efficiency and sequential else efficiency,
         no_efficiency=None if efficiency else note or "none of its blocks has a base",
+        apart=apart,
     )
 
 
@@ -124,6 +128,28 @@ def _efficiency(launches: Sequence[tuple[_Found, Launch]], level: float) -> Inte
     if not found:
         return None
     return log_mean_interval({k: math.log(v) for k, v in _by_pair(found).items()}, level)
+
+
+def _efficiency_apart(
+    found: Sequence[_Found], level: float
+) -> tuple[Interval | None, Apart | None]:
+    """Return E by the means of sweeps whose base is in none of the point's blocks, and where."""
+    kept = [one for one in found if one.point.apart and one.curve.base is not None]
+    point = _by_pair(
+        (_pair(one, launch), launch.throughput_samples_per_s / one.point.world_size)
+        for one in kept
+        for launch in one.point.launches
+    )
+    base = {
+        pair_of(block, one.sweep, training=False): rate / one.curve.base.devices
+        for one in kept
+        for block, rate in one.curve.base_rates.items()
+        if one.curve.base is not None
+    }
+    if not kept:
+        return None, None
+    everywhere = all(one.curve.apart == "other jobs" for one in kept)
+    return log_ratio_interval(point, base, level), "other jobs" if everywhere else "other blocks"
 
 
 def _pair(found: _Found, launch: Launch) -> BlockKey:

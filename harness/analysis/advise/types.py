@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.analysis.scaling import Apart
 from harness.stats import BlockKey, Interval
 
 #: ``measured``: the cost itself was. ``computed``: epochs to the target at this global batch, as
@@ -104,6 +105,7 @@ class Candidate:
     no_efficiency: str | None  # why there is none
     blocks: tuple[BlockTime, ...]
     factors: tuple[Factor, ...] = ()
+    apart: Apart | None = None  # where the base of ``efficiency`` is, if not in the same blocks
     misses: tuple[str, ...] = ()  # limits that it does not keep to, and by how much
 
 

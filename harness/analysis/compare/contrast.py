@@ -6,10 +6,8 @@ standard deviation s::
 
     t = d · √n / s,  n − 1 degrees of freedom
 
-**Welch.** Otherwise the two means are compared, their spreads not taken to be equal (Welch 1947)::
-
-    t = (m_B − m_A) / √(v_A + v_B)  with  v = s² / n
-    degrees of freedom = (v_A + v_B)² / (v_A² / (n_A − 1) + v_B² / (n_B − 1))
+**Welch.** Otherwise the two means are compared, their spreads not taken to be equal: see
+``harness.analysis.welch``.
 
 Values are blocks, or, where a side has several allocations, their means: each allocation counts
 once, as in ``harness.stats``. p is two-sided. The interval is the one that belongs to the test: of
@@ -23,12 +21,13 @@ then stays below 1 − level, whatever the comparisons have in common.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from harness.analysis.welch import Values, exp, log, outer, quantile, welch
 from harness.errors import AnalysisError
 from harness.stats import (
     LEVEL,
@@ -41,10 +40,9 @@ from harness.stats import (
 )
 
 Test = Literal["paired t", "Welch's t"]
-Values = Mapping[BlockKey, float]
 #: Below it, relative to the values, a spread is what rounding leaves of equal ones.
 _ROUNDING = 1e-12
-#: ``exp`` of more is no number.
+#: ``expm1`` of more is no number.
 _MAX_LOG = 709.0
 
 
@@ -79,11 +77,11 @@ def ratio(a: Values, b: Values, *, pairable: bool, level: float = LEVEL) -> Cont
     ``pairable`` says that equal block keys are the same block: both of one sweep. Raises
     AnalysisError without values, or where one is not positive and finite.
     """
-    logs_a, logs_b = ({key: _log(value) for key, value in one.items()} for one in (a, b))
+    logs_a, logs_b = ({key: log(value) for key, value in one.items()} for one in (a, b))
     found = _compared(logs_a, logs_b, pairable, level)
-    log = found.effect
-    low = None if log.low is None else _exp(log.low)
-    high = None if log.high is None else _exp(log.high)
+    effect = found.effect
+    low = None if effect.low is None else exp(effect.low)
+    high = None if effect.high is None else exp(effect.high)
     paired = found.test == "paired t"
     differences = {key: logs_b[key] - logs_a[key] for key in logs_a if key in logs_b}
     return replace(
@@ -91,7 +89,7 @@ def ratio(a: Values, b: Values, *, pairable: bool, level: float = LEVEL) -> Cont
         kind="ratio",
         a=geometric_interval(a, level),
         b=geometric_interval(b, level),
-        effect=replace(log, estimate=_exp(log.estimate), low=low, high=high),
+        effect=replace(effect, estimate=exp(effect.estimate), low=low, high=high),
         smallest=None if found.smallest is None else _expm1(found.smallest),
         check=log_signed_rank_interval(differences, level) if paired else None,
     )
@@ -110,7 +108,7 @@ def smallest_among(found: Contrast, tests: int, level: float = LEVEL) -> float |
     if found.smallest is None or found.freedom is None:
         return None
     alpha = 1 - level
-    wider = _quantile(alpha / tests / 2, found.freedom) / _quantile(alpha / 2, found.freedom)
+    wider = quantile(alpha / tests / 2, found.freedom) / quantile(alpha / 2, found.freedom)
     if found.kind == "difference":
         return found.smallest * wider
     return _expm1(math.log1p(found.smallest) * wider)
@@ -132,7 +130,7 @@ def _compared(a: Values, b: Values, pairable: bool, level: float) -> Contrast:
         raise AnalysisError("nothing to compare: a side has no values")
     common = [key for key in a if key in b] if pairable else []
     # A single common block gives no interval: where each side has more, they are used.
-    if len(common) > 1 or (common and min(len(_outer(a)), len(_outer(b))) < 2):
+    if len(common) > 1 or (common and min(len(outer(a)), len(outer(b))) < 2):
         return _paired(a, b, common, level)
     return _welch(a, b, level)
 
@@ -140,7 +138,7 @@ def _compared(a: Values, b: Values, pairable: bool, level: float) -> Contrast:
 def _paired(a: Values, b: Values, common: Sequence[BlockKey], level: float) -> Contrast:
     differences = {key: b[key] - a[key] for key in common}
     effect = mean_interval(differences, level)
-    values = np.array(_outer(differences))
+    values = np.array(outer(differences))
     p_value = freedom = None
     if values.size > 1:
         size = max(max(abs(a[key]), abs(b[key])) for key in common)
@@ -163,61 +161,24 @@ def _paired(a: Values, b: Values, common: Sequence[BlockKey], level: float) -> C
 
 
 def _welch(a: Values, b: Values, level: float) -> Contrast:
-    ours, theirs = mean_interval(a, level), mean_interval(b, level)
-    groups = [np.array(_outer(one)) for one in (a, b)]
-    estimate = theirs.estimate - ours.estimate
-    method = "Welch's t, " + " against ".join(map(_counted, (a, b)))
-    p_value = freedom = None
-    effect = Interval(estimate, None, None, level, min(g.size for g in groups), method)
-    if effect.n > 1:
+    found = welch(a, b, level)
+    p_value = None
+    if found.error is not None and found.freedom is not None:
         # Of values that are equal within rounding nothing is left, here and in the paired test.
-        size = max(float(np.abs(group).max()) for group in groups)
-        variances = [float(group.var(ddof=1)) / group.size for group in groups]
-        error = math.sqrt(sum(variances))
-        freedom = _freedom(variances, [group.size for group in groups])
-        p_value = _p_value(estimate, error, freedom, size)
-        half = -_quantile((1 - level) / 2, freedom) * error
-        effect = replace(effect, low=estimate - half, high=estimate + half)
+        size = max(max(map(abs, outer(one))) for one in (a, b))
+        p_value = _p_value(found.interval.estimate, found.error, found.freedom, size)
     return Contrast(
         kind="difference",
-        a=ours,
-        b=theirs,
-        effect=effect,
+        a=mean_interval(a, level),
+        b=mean_interval(b, level),
+        effect=found.interval,
         test="Welch's t",
         blocks=(len(a), len(b)),
         unused=(0, 0),
         p_value=p_value,
-        smallest=_half(effect),
-        freedom=freedom,
+        smallest=_half(found.interval),
+        freedom=found.freedom,
     )
-
-
-def _outer(values: Values) -> list[float]:
-    """Return what counts as one value each: blocks of one allocation, means of several."""
-    by_allocation: dict[str, list[float]] = {}
-    for (allocation, _), value in values.items():
-        by_allocation.setdefault(allocation, []).append(value)
-    if len(by_allocation) == 1:
-        # Sorted, so that the order in which records are read cannot change the last digit.
-        return sorted(next(iter(by_allocation.values())))
-    return [float(np.mean(by_allocation[key])) for key in sorted(by_allocation)]
-
-
-def _counted(values: Values) -> str:
-    allocations = len({allocation for allocation, _ in values})
-    if allocations > 1:
-        return f"{allocations} allocations"
-    return "one block" if len(values) == 1 else f"{len(values)} blocks of one allocation"
-
-
-def _freedom(variances: Sequence[float], sizes: Sequence[int]) -> float:
-    """Return Welch and Satterthwaite's degrees of freedom; of no spread at all, the pooled ones."""
-    total = sum(variances)
-    if total == 0.0:
-        return float(sum(sizes) - len(sizes))
-    # As shares, so that squares of small variances do not become zero.
-    shares = [variance / total for variance in variances]
-    return 1.0 / sum(s * s / (size - 1) for s, size in zip(shares, sizes, strict=True))
 
 
 def _p_value(estimate: float, error: float, freedom: float, size: float) -> float:
@@ -231,28 +192,10 @@ def _p_value(estimate: float, error: float, freedom: float, size: float) -> floa
     return min(1.0, 2.0 * float(stdtr(freedom, -abs(estimate) / error)))
 
 
-def _quantile(probability: float, freedom: float) -> float:
-    """Return the quantile of Student's t; unlike ``stats.t_quantile`` of a broken freedom."""
-    require_scipy("an interval")
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, probability))
-
-
 def _half(interval: Interval) -> float | None:
     if interval.low is None or interval.high is None:
         return None
     return (interval.high - interval.low) / 2
-
-
-def _log(value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise AnalysisError(f"{value} is not a positive, finite number, so it has no ratio")
-    return math.log(value)
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < _MAX_LOG else math.inf
 
 
 def _expm1(value: float) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from harness.analysis.apart import apart_text
 from harness.analysis.facets import Facet
 from harness.analysis.models.api import Model, Network, Place
 from harness.analysis.models.prediction import (
@@ -118,6 +119,9 @@ def _described(curve: Curve, refused: str | None) -> CurvePrediction:
         notes.append(SEQUENTIAL_NOTE)
     if curve.base is None:
         notes.append(f"no speedup: {curve.note}")
+    apart = apart_text(curve)
+    if apart:
+        notes.append(f"S and E: {apart}")
     return CurvePrediction(
         label=curve.label,
         title=Facet((curve,)).title,

@@ -10,7 +10,7 @@ import numpy as np
 from harness.analysis.models.api import Place
 from harness.analysis.models.selection import Candidate, Selection, ends, log_draws
 from harness.analysis.scaling import Curve
-from harness.stats import BlockKey, Interval, geometric_interval
+from harness.stats import Interval, geometric_interval
 
 #: Far out an error in ln grows without end; farther than e^±50 from the estimate nothing is told,
 #: and soon no number is left to say it.
@@ -43,19 +43,12 @@ def rate_at(selection: Selection, candidate: Candidate, place: Place) -> Interva
 def speedup_of(curve: Curve, rate: Interval) -> Interval | None:
     """Return S: the rate by the base's.
 
-    Both are taken to err independently. In truth they were measured in the same blocks, so what
-    slows a block down cancels: the interval is too wide rather than too narrow.
+    Both are taken to err independently. Where they were measured in the same blocks, what slows a
+    block down cancels: then the interval is too wide rather than too narrow.
     """
-    by_block: dict[BlockKey, list[float]] = {}
-    for point in curve.points:
-        for one in point.launches:
-            if one.speedup is not None:
-                by_block.setdefault(one.block, []).append(
-                    one.throughput_samples_per_s / one.speedup
-                )
-    if not by_block:
+    if not curve.base_rates:
         return None
-    base = geometric_interval({k: float(np.mean(v)) for k, v in by_block.items()}, rate.level)
+    base = geometric_interval(curve.base_rates, rate.level)
     estimate = rate.estimate / base.estimate
     if rate.low is None or rate.high is None:
         return replace(rate, estimate=estimate)

@@ -6,7 +6,9 @@ therefore the unit (the allocation where there are several, as in ``harness.stat
 joint scatter is that of the blocks, and a drift between blocks cannot look like scaling. Where no
 two blocks have all (each placement in an allocation of its own), throughput is taken relative to
 the base of its own block, if every launch has one, and the points' means err independently, by
-the scatter of launches, pooled over the points.
+the scatter of launches, pooled over the points. Where not every launch has one (a base in jobs of
+its own), throughput is taken as it is, and a note says so: what differs between jobs is scatter
+then, and where it goes with the placement it is in the law.
 """
 
 from __future__ import annotations
@@ -165,7 +167,7 @@ def _of_launches(counts: Array, points: Sequence[Point]) -> Sample:
         logs = logs + base.mean()
         shared = float(base.std(ddof=1)) / math.sqrt(base.size) if base.size > 1 else 0.0
         errors = np.vstack([errors, np.full(counts.size, shared)])
-    how = "relative to its block's base" if paired else "as it is, without a base to compare with"
+    how = "relative to its block's base" if paired else "as it is, without a base beside it"
     return Sample(
         counts=counts,
         logs=logs,

@@ -9,12 +9,13 @@ was measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
 
+from harness.analysis.apart import apart_text
 from harness.analysis.models.alpha_beta import AllReduceModel, Timed, fit_across, fit_inside
 from harness.analysis.models.api import Place
 from harness.analysis.models.changes import Change, parse_change
@@ -39,8 +40,9 @@ from harness.analysis.models.whatif_render import render_what_if
 from harness.analysis.models.whatif_types import TOGETHER, Part, Rates, Replay
 from harness.analysis.results import Results
 from harness.analysis.scaling import Curve, Launch, Point
+from harness.analysis.welch import log_ratio_interval
 from harness.errors import AnalysisError
-from harness.stats import Interval, geometric_interval, log_mean_interval, mean_interval
+from harness.stats import BlockKey, Interval, geometric_interval, log_mean_interval, mean_interval
 
 __all__ = ["Replay", "render_what_if", "what_if"]
 
@@ -155,7 +157,7 @@ def _replay(scene: _Scene, changes: Sequence[Change]) -> Replay:
     made = Replay(
         curve=curve.label, scaling=curve.scaling, world_size=point.world_size,
         placement=point.placement, change=label, measured=before, replayed=None, gain=None,
-        parts=(), assumptions=(), refused=refused,
+        parts=(), assumptions=(), refused=refused, apart=apart_text(curve),
     )  # fmt: skip
     if refused is not None:
         return made
@@ -202,20 +204,29 @@ def _rates(scene: _Scene, steps: Sequence[tuple[Launch, float]]) -> Rates:
     """Return a step and what follows from it, of launches that take ``step_s`` each."""
     point, base = scene.point, scene.curve.base
     samples = point.rank_batch * point.world_size
+    rates = {one.block: samples / step_s for one, step_s in steps}
+    found = _speedup(scene, steps, rates)
+    speedup = _marked(scene, found) if found else None
+    return Rates(
+        step_s=_marked(scene, mean_interval({one.block: step_s for one, step_s in steps})),
+        throughput_samples_per_s=_marked(scene, geometric_interval(rates)),
+        speedup=speedup,
+        efficiency=speedup.scaled(base.devices / point.world_size) if speedup and base else None,
+    )
+
+
+def _speedup(
+    scene: _Scene, steps: Sequence[tuple[Launch, float]], rates: Mapping[BlockKey, float]
+) -> Interval | None:
+    """Return S of launches that take ``step_s`` each; None without a base."""
+    if scene.point.apart and rates:
+        return log_ratio_interval(rates, scene.curve.base_rates)
     logs = {
         one.block: math.log(one.speedup * one.step_s / step_s)
         for one, step_s in steps
         if one.speedup is not None
     }
-    speedup = _marked(scene, log_mean_interval(logs)) if logs else None
-    return Rates(
-        step_s=_marked(scene, mean_interval({one.block: step_s for one, step_s in steps})),
-        throughput_samples_per_s=_marked(
-            scene, geometric_interval({one.block: samples / step_s for one, step_s in steps})
-        ),
-        speedup=speedup,
-        efficiency=speedup.scaled(base.devices / point.world_size) if speedup and base else None,
-    )
+    return log_mean_interval(logs) if logs else None
 
 
 def _marked(scene: _Scene, interval: Interval) -> Interval:

@@ -25,7 +25,8 @@ def render_what_if(replays: Sequence[Replay]) -> str:
 
 
 def _curve(replays: Sequence[Replay]) -> Iterator[str]:
-    yield f"{replays[0].curve} ({replays[0].scaling} scaling)"
+    apart = f"; {replays[0].apart}" if replays[0].apart else ""
+    yield f"{replays[0].curve} ({replays[0].scaling} scaling){apart}"
     yield from grid_text([_HEAD, *_rows(replays)])
     yield from _changes(replays)
 

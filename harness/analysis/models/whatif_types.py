@@ -49,4 +49,5 @@ class Replay:
     parts: tuple[Part, ...]  # their sums are the two steps, of launches that have phases
     assumptions: tuple[str, ...]
     refused: str | None  # why the records cannot support it
+    apart: str | None = None  # what is to be said of S and E whose base is not in the same blocks
     is_measurement: bool = False  # for readers of JSON: never

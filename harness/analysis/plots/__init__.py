@@ -40,7 +40,7 @@ _NEEDS_PHASES = "it needs launches of 2 ranks or more with the instrument 'phase
 PLOTS: dict[str, Entry] = {
     "speedup": Entry(f"{_HERE}.speedup:speedup", "it needs other launches than the base"),
     "efficiency": Entry(
-        f"{_HERE}.speedup:efficiency", "it needs launches, and their base in the same block"
+        f"{_HERE}.speedup:efficiency", "it needs other launches than the base, and the base"
     ),
     "throughput": Entry(f"{_HERE}.over_devices:throughput", "it needs windows"),
     "exposed_sync": Entry(f"{_HERE}.sync:exposed_sync", _NEEDS_PHASES, _MARKED),

@@ -35,8 +35,7 @@ def throughput(facet: Facet, notes: Sequence[str]) -> Plot:
     """Draw samples/s, both axes logarithmic, with the base's throughput × N / its devices."""
 
     def ideal(curves: Sequence[Curve]) -> list[Callable[[float], float]]:
-        bases = of_base(curves, lambda one: one.throughput_samples_per_s / (one.speedup or 1.0))
-        return [_linear(base, rate) for base, rate in bases]
+        return [_linear(base, rate) for base, rate in of_base(curves, lambda _, rate: rate)]
 
     quantity = Quantity(
         "samples/s",
@@ -62,7 +61,7 @@ def epoch_time_devices(facet: Facet, notes: Sequence[str]) -> Plot:
     """Draw the epoch time, both axes logarithmic, with the base's / N × its devices."""
 
     def ideal(curves: Sequence[Curve]) -> list[Callable[[float], float]]:
-        bases = of_base(curves, lambda one: one.epoch_s * (one.speedup or 1.0))
+        bases = of_base(curves, lambda curve, rate: _train_samples(curve) / rate)
         return [_inverse(base, epoch_s) for base, epoch_s in bases]
 
     quantity = Quantity(
@@ -145,6 +144,12 @@ def _sync_points(facet: Facet) -> list[Row]:
         for curve, point in points_of(facet.curves)
         if point.exposed_sync_s
     ]  # fmt: skip
+
+
+def _train_samples(curve: Curve) -> float:
+    """Return the samples of an epoch, which all launches of a curve have in common."""
+    one = curve.points[0].launches[0]
+    return one.epoch_s * one.throughput_samples_per_s
 
 
 def _linear(base: BaseName, rate: float) -> Callable[[float], float]:

@@ -12,7 +12,7 @@ import numpy as np
 from harness.analysis.match import BaseName
 from harness.analysis.plots.series import Look, handle
 from harness.analysis.plots.style import FAINT, INK
-from harness.analysis.scaling import Curve, Launch
+from harness.analysis.scaling import Curve
 from harness.stats import BlockKey
 
 if TYPE_CHECKING:
@@ -26,21 +26,16 @@ _STEPS = 65
 
 
 def of_base(
-    curves: Iterable[Curve], value_of: Callable[[Launch], float]
+    curves: Iterable[Curve], value_of: Callable[[Curve, float], float]
 ) -> list[tuple[BaseName, float]]:
     """Return each base with its value, the geometric mean over its blocks.
 
-    ``value_of`` says it by a launch that is paired with the base, e.g. throughput / S. Curves that
-    have one base in common give it once.
+    ``value_of`` says it by a curve and its base's samples/s in a block. Curves that have one base
+    in common give it once.
     """
     found: list[tuple[BaseName, dict[BlockKey, float]]] = []
     for curve in curves:
-        values = {
-            launch.block: value_of(launch)
-            for point in curve.points
-            for launch in point.launches
-            if launch.speedup is not None
-        }
+        values = {block: value_of(curve, rate) for block, rate in curve.base_rates.items()}
         if curve.base is None or not values:
             continue
         for base, known in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from harness.analysis.apart import apart_notes
 from harness.analysis.facets import Facet, is_base_point
 from harness.analysis.plots.multiples import MOST_LINES, Quantity, counts_of, draw_by_batch
 from harness.analysis.plots.panel import Panel
@@ -187,6 +188,7 @@ def _notes(facet: Facet, notes: Sequence[str]) -> list[str]:
         f"{facet.engine_text}, {facet.base_text}; faint, beside: single launches",
         facet.interval_text,
         _baseless(facet),
+        *apart_notes(facet.curves),
         *notes,
     ]
 
@@ -205,6 +207,7 @@ def _points(facet: Facet) -> list[Row]:
             **columns("throughput", "samples_per_s", point.throughput_samples_per_s),
             **columns("speedup", "", point.speedup),
             **columns("efficiency", "", point.efficiency),
+            "base_apart": curve.apart if point.apart else None,
             **support(point.speedup),
             **columns("slope", "", curve.slope),
             **columns("intercept", "", curve.intercept),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from harness.analysis.apart import apart_notes
 from harness.analysis.facets import Facet, facets, is_base_point
 from harness.analysis.flags import curve_flags, percent
 from harness.analysis.report.document import (
@@ -126,6 +127,8 @@ def _remarks(facet: Facet) -> Iterator[str]:
     slopes = [f"{curve.label} {slope_text(curve.slope)}" for curve in facet.curves if curve.slope]
     if slopes:
         yield f"Fitted slope of S against N, another number than E: {'; '.join(slopes)}"
+    for note in apart_notes(facet.curves):
+        yield f"{note[0].upper()}{note[1:]}" if note.startswith("the base") else note
     for curve in facet.curves:
         if curve.note:
             yield f"{curve.label}: no speedup, {curve.note}"

@@ -29,7 +29,7 @@ from harness.feed.shard import Feed
 from harness.learning_rate import learning_rate
 from harness.measure import allreduce, gate, seats, steadiness, window
 from harness.provenance.slurm import slurm_facts
-from harness.record import BackendProof, Placed, RunRecord, Window, WorkloadFacts
+from harness.record import BackendProof, DataSource, Placed, RunRecord, Window, WorkloadFacts
 from harness.spec import Resolved, RunSpec
 from harness.staging import DataPlace, stage
 from workloads import registry
@@ -152,9 +152,16 @@ def measure(
     with closing(make_feed(config, workload.info, samples, engine, world)) as feed:
         job = instruments.Job(config, engine, world, step, feed, samples)
         found = _measured(job, workload, facts, proofs, start, timeline_file)
-    if found is None:
-        return None
-    return replace(found, fields={**found.fields, "data_source": source})
+    return None if found is None else _with_source(found, config, source)
+
+
+def _with_source(found: Measured, config: RunConfig, source: DataSource | None) -> Measured:
+    """Say where data was read; in provenance, too, where each step reads: then it is compared."""
+    fields = {**found.fields, "data_source": source}
+    if source is not None and config.data == "disk":
+        read_from = "shared folder" if source.scratch is None else "scratch"
+        fields["provenance"] = {**fields["provenance"], "data": {"read_from": read_from}}
+    return replace(found, fields=fields)
 
 
 def _measured(

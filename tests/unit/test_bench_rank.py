@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness import bench, raw
+from harness.analysis.unlike import shared_provenance
 from harness.config import RunConfig, run_id
 from harness.engines.api import PHASES
 from harness.measure.phases import Marked
@@ -202,6 +203,26 @@ def test_files_are_read_from_scratch(
     assert record.data_source.folder == str(folder)
     assert record.data_source.scratch == "$NODES_OWN/hvdscale-1"
     assert record.data_source.copied_bytes == file.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("data", "scratch", "told"),
+    [
+        ("disk", "$TMPDIR", {"read_from": "scratch"}),
+        ("disk", None, {"read_from": "shared folder"}),
+        ("device", "$TMPDIR", None),  # read once, before anything is timed
+    ],
+)
+def test_launches_that_read_each_step_elsewhere_are_unlike(
+    spec: RunSpec, data: str, scratch: str | None, told: dict[str, str] | None
+) -> None:
+    config = spec.config.model_copy(update={"data": data})
+    source = DataSource(folder="/x", scratch=scratch)
+    found = bench._with_source(bench.Measured({"provenance": {"a": 1}}, None), config, source)
+    assert found.fields["data_source"] == source
+    assert found.fields["provenance"] == {"a": 1} | ({"data": told} if told else {})
+    shared = shared_provenance(found.fields["provenance"])
+    assert shared == ({"data.read_from": told["read_from"]} if told else {})
 
 
 def test_no_instruments_no_phases(spec: RunSpec) -> None:

@@ -119,8 +119,10 @@ def _overridden(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, 
         if name not in ("environment", "python_by_backend") or not isinstance(inner, Mapping):
             raise ConfigError(f"--site-set {override}: {name} has no keys below it")
         result[name] = {**inner, entry: value}
-    # A key without a value is as good as none.
-    return {name: value for name, value in result.items() if value is not None}
+    # A key without a value is as good as none; for a launcher there is a difference.
+    return {
+        name: value for name, value in result.items() if value is not None or name == "launcher"
+    }
 
 
 def _expanded(data: Mapping[str, Any]) -> dict[str, Any]:

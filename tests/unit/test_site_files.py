@@ -122,6 +122,7 @@ class TestReading:
             ("account:", "account", None),
             ("setup:", "setup", ()),
             ("title: null", "title", ""),
+            ("launcher:", "launcher", None),
         ],
     )  # fmt: skip
     def test_values_are_as_written(self, line: str, key: str, value: object) -> None:
@@ -226,6 +227,7 @@ class TestWriting:
     def test_what_is_written_reads_back(self) -> None:
         site = parse_site(
             f"name: x\n{BASIC}title: 'a: b # c'\naccount: 007\nsetup: ['x: y', '#']\n"
+            "launcher: null\n"
             "environment: {A: '1', B: 'yes', C: ''}\nmax_time: 1-12\ntime_per_point: 1:01\n",
             "t",
         )

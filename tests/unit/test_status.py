@@ -347,10 +347,10 @@ def test_a_later_submission_takes_over(study: Study) -> None:
             job(0, "PENDING", "DependencyNeverSatisfied", comment=ours),
             job(0, "PENDING", "Priority", array="130", comment=later),
             job(1, "RUNNING", comment=ours),
+            job(1, "PENDING", "Priority", array="130", comment=later),
         ],
         [
             job(2, "TIMEOUT", comment=ours),
-            job(1, "CANCELLED", array="130", comment=later),
             job(2, "CANCELLED", array="130", comment=later),
         ],
     )
@@ -472,10 +472,13 @@ def test_bases_that_jobs_measured_are_counted_by_job_and_restart(study: Study) -
 
 
 def test_bases_of_jobs_that_wrote_no_file_are_told_by_their_records(study: Study) -> None:
-    study.done(BASE, 0, 2, allocation="slurm:77").done(config("none", 1, 9), 0)
-    (base,) = [one for one in study.status(NO_SLURM).points if one.base]
+    study.done(BASE, 0, 2, allocation="slurm:77")
+    study.failed(config("none", 1, 9), 0, "of another sweep in this folder")
+    status = study.status(NO_SLURM)
+    (base,) = [one for one in status.points if one.base]
     assert base.in_jobs is not None
     assert (base.in_jobs.done, base.in_jobs.failed) == (2, 0)
+    assert {one.state for one in status.causes} == {"missing"}
 
 
 def test_a_base_that_is_a_point_too_is_none_beside(tmp_path: Path) -> None:

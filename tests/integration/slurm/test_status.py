@@ -92,7 +92,7 @@ def test_what_the_queue_says(queue: Queue) -> None:
     cluster.wait_for(cancelled, "RUNNING")
     cluster.client("scancel", cancelled)
     cluster.wait_for(cancelled, "CANCELLED")
-    whole = {"nodes": "2", "exclusive": ""}
+    whole: dict[str, Any] = {"nodes": "2", "exclusive": ""}
     runs = queue.submit(2, "runs", "waits", **whole)
     try:
         never = queue.submit(3, "never", dependency=f"afterok:{fails}")

@@ -287,7 +287,7 @@ def test_points_in_allocations_of_their_own_are_compared_by_their_bases() -> Non
     )
     other = gustafson.fit_gustafson(bare)
     assert abs(values(other)["f"] - 0.3) > 0.01  # the jobs' luck looks like scaling, and it says:
-    assert any("without a base to compare with" in note for note in other.notes)
+    assert any("without a base beside it" in note for note in other.notes)
 
 
 def test_several_allocations_count_once_each() -> None:

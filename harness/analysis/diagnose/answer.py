@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
+from harness.analysis.apart import apart_sentence
 from harness.analysis.diagnose.facts import Facts
 from harness.analysis.diagnose.findings import findings, over_blocks
 from harness.analysis.diagnose.missing import missing
@@ -39,8 +40,10 @@ def _diagnosis(rank: int, subject: Subject, ranking: Ranking) -> Diagnosis:
     curve, point = subject.curve, subject.point
     accounts = [(launch, subject.account(launch)) for launch in subject.launches]
     lost = [(launch.block, a.lost_s) for launch, a in accounts if a.lost_s is not None]
-    lost_s = over_blocks(subject, lost)
-    found = findings(subject, accounts, lost_s)
+    bases = subject.accounts_of_bases()
+    lost_of_bases = [(base.block, a.lost_s) for base, a in bases if a.lost_s is not None]
+    lost_s = over_blocks(subject, lost, lost_of_bases)
+    found = findings(subject, accounts, bases, lost_s)
     return Diagnosis(
         rank=rank,
         label=curve.label,
@@ -78,5 +81,7 @@ def _cautions(subject: Subject) -> Iterator[str]:
         yield f"{subject.crowding}: waiting for a core is in every part"
     if subject.base is not None and point.unpaired:
         yield f"{point.unpaired} of {len(point.launches)} launches have no base in their block"
+    if point.apart and subject.curve.apart:
+        yield apart_sentence(subject.curve.apart)
     if subject.curve.unlike:
         yield f"unlike launches mixed: {subject.curve.unlike}"

@@ -13,40 +13,65 @@ from harness.analysis.diagnose.parts import Account
 from harness.analysis.diagnose.subject import Subject
 from harness.analysis.diagnose.types import Finding, Kind, verdict
 from harness.analysis.points import Launch
+from harness.analysis.welch import welch
 from harness.stats import BlockKey, Interval, mean_interval
 
 Values = list[tuple[BlockKey, float]]
+_KINDS: tuple[Kind, ...] = ("lost", "shared")
 #: Of what one launch tells by its own blocks: standard errors to either side, about 95 %.
 _ERRORS = 2.0
 _ROUNDING = 1e-9  # of equal values' mean
 
 
+Accounts = Sequence[tuple[Launch, Account]]
+
+
 def findings(
-    subject: Subject, accounts: Sequence[tuple[Launch, Account]], lost_s: Interval | None
+    subject: Subject, accounts: Accounts, of_bases: Accounts, lost_s: Interval | None
 ) -> tuple[Finding, ...]:
-    """Return what a point loses its time to, the largest first and those not shown last."""
-    found = [
-        _finding(subject, name, kind, values, lost_s)
-        for kind in ("lost", "shared")
-        for name, values in _by_limiter(accounts, kind).items()
-    ]
+    """Return what a point loses its time to, the largest first and those not shown last.
+
+    ``of_bases`` are ``Subject.accounts_of_bases``.
+    """
+    found = []
+    for kind in _KINDS:
+        scatter = _by_limiter(of_bases, kind)
+        for name, values in _by_limiter(accounts, kind).items():
+            time_s = over_blocks(subject, values, scatter.get(name, ()))
+            assert time_s is not None  # there are values
+            found.append(_finding(subject, name, kind, time_s, lost_s))
     kept = [one for one in found if one.kind == "lost" or _is_large(one)]
     return tuple(sorted(kept, key=lambda one: (one.verdict == "not shown", -one.time_s.estimate)))
 
 
-def over_blocks(subject: Subject, values: Iterable[tuple[BlockKey, float]]) -> Interval | None:
-    """Return the interval over blocks; None without values."""
-    by_block: dict[BlockKey, list[float]] = {}
-    for block, value in values:
-        by_block.setdefault(block, []).append(value)
-    if not by_block:
+def over_blocks(
+    subject: Subject,
+    values: Iterable[tuple[BlockKey, float]],
+    of_bases: Iterable[tuple[BlockKey, float]] = (),
+) -> Interval | None:
+    """Return the interval over blocks; None without values.
+
+    ``of_bases`` are the same by blocks of bases that are apart: their scatter is added (Welch).
+    """
+    means, scatter = _means(values), _means(of_bases)
+    if not means:
         return None
-    means = {block: fmean(found) for block, found in by_block.items()}
-    found = mean_interval(means, subject.point.step_s.level)
+    level = subject.point.step_s.level
+    found = mean_interval(means, level)
+    if scatter:
+        centre = mean_interval(scatter, level).estimate
+        found = welch({k: v - centre for k, v in scatter.items()}, means, level).interval
     return found.sequential() if subject.point.sequential else found
 
 
-def _by_limiter(accounts: Sequence[tuple[Launch, Account]], kind: str) -> dict[str, Values]:
+def _means(values: Iterable[tuple[BlockKey, float]]) -> dict[BlockKey, float]:
+    by_block: dict[BlockKey, list[float]] = {}
+    for block, value in values:
+        by_block.setdefault(block, []).append(value)
+    return {block: fmean(found) for block, found in by_block.items()}
+
+
+def _by_limiter(accounts: Accounts, kind: Kind) -> dict[str, Values]:
     found: dict[str, Values] = {}
     for launch, one in accounts:
         for name, value in (one.lost if kind == "lost" else one.shared).items():
@@ -55,10 +80,8 @@ def _by_limiter(accounts: Sequence[tuple[Launch, Account]], kind: str) -> dict[s
 
 
 def _finding(
-    subject: Subject, name: str, kind: Kind, values: Values, lost_s: Interval | None
+    subject: Subject, name: str, kind: Kind, time_s: Interval, lost_s: Interval | None
 ) -> Finding:
-    time_s = over_blocks(subject, values)
-    assert time_s is not None  # there are values
     time_s = _with_own_error(subject, name, _of_one_timeline(subject, name, time_s))
     if name == "contention" and subject.crowding:
         name = "oversubscription"

@@ -58,6 +58,12 @@ def _of_the_sweep(subject: Subject) -> Iterator[Missing]:
             f"what is lost to scaling ({curve.note})",
             "the sweep with its base, e.g. base: none@1",
         )
+    if subject.point.apart and curve.apart:
+        units = curve.apart.removeprefix("other ")
+        yield Missing(
+            f"what of the loss is a difference between {units}",
+            f"the base in the same {units}, as it is without --shared-base",
+        )
     if not subject.point.step_s.has_interval:
         yield Missing("whether any of this is more than chance", "measure.blocks: 3 or more")
 

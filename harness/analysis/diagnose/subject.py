@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from statistics import fmean
 
 from harness.analysis.diagnose.facts import Facts
@@ -74,8 +74,8 @@ class Subject:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Return the launches that count: with a base, those whose block has one."""
-        if self.base is None:
+        """Return the launches that count: with a base, those whose block has one, if any has."""
+        if self.base is None or self.point.apart:
             return self.point.launches
         return tuple(one for one in self.point.launches if one.speedup is not None)
 
@@ -84,23 +84,46 @@ class Subject:
         return Look(launch, self.facts.spread(launch))
 
     def account(self, launch: Launch) -> Account:
-        """Divide one launch's lost time."""
+        """Divide one launch's lost time: against its block's base, or the mean of bases apart."""
+        if self.base is None:
+            return self._account(launch, Ideal(1.0, None), ())
+        if self.point.apart:
+            mean = mean_launch(self.base.launches)
+            return self._account(launch, self._ideal_apart(launch, Look(mean)), self.base.launches)
+        theirs = _in_block(self.base, launch.block)
+        n, devices = self.point.world_size, self.base.world_size
+        efficiency = None if launch.speedup is None else launch.speedup * devices / n
+        look = self.look(theirs) if theirs else None
+        ideal = Ideal(self.part, look, devices == 1, efficiency)
+        return self._account(launch, ideal, (theirs,) if theirs else ())
+
+    def accounts_of_bases(self) -> list[tuple[Launch, Account]]:
+        """Return one launch against each base, where bases are apart: how these scatter.
+
+        What an account says beyond that is of this one launch, and its level means nothing here.
+        """
+        if self.base is None or not self.point.apart:
+            return []
+        first = self.point.launches[0]
+        return [
+            (one, self._account(first, self._ideal_apart(first, self.look(one)), (one,)))
+            for one in self.base.launches
+        ]
+
+    def _account(self, launch: Launch, ideal: Ideal, bases: Sequence[Launch]) -> Account:
         known = Known(
             fixed_s=self.fixed_s(launch),
             wire=self.wire(launch),
             all_wire=not self.horovod,
-            telemetry_s=self._telemetry_s(launch),
+            telemetry_s=self._telemetry_s(launch, bases),
         )
-        return account(self.look(launch), self._ideal(launch), known)
+        return account(self.look(launch), ideal, known)
 
-    def _ideal(self, launch: Launch) -> Ideal:
-        if self.base is None:
-            return Ideal(1.0, None)
-        theirs = _in_block(self.base, launch.block)
-        n, devices = self.point.world_size, self.base.world_size
-        efficiency = None if launch.speedup is None else launch.speedup * devices / n
-        alone = devices == 1
-        return Ideal(self.part, self.look(theirs) if theirs else None, alone, efficiency)
+    def _ideal_apart(self, launch: Launch, theirs: Look) -> Ideal:
+        assert self.base is not None  # only then is a point apart
+        devices = self.base.world_size
+        speedup = launch.throughput_samples_per_s / theirs.launch.throughput_samples_per_s
+        return Ideal(self.part, theirs, devices == 1, speedup * devices / self.point.world_size)
 
     def fixed_s(self, launch: Launch) -> float | None:
         """Return what of a launch's compute does not grow with the batch, in seconds.
@@ -153,19 +176,37 @@ class Subject:
         copies = ("timeline_copy_in_s", "timeline_copy_out_s")
         return found["timeline_allreduce_s"] + sum(found.get(name, 0.0) for name in copies)
 
-    def _telemetry_s(self, launch: Launch) -> float | None:
+    def _telemetry_s(self, launch: Launch, bases: Sequence[Launch]) -> float | None:
         own = self.facts.telemetry_s(launch)
         if own is None or self.base is None:
             return None if own is None else own[0]
-        theirs = _in_block(self.base, launch.block)
-        base = self.facts.telemetry_s(theirs) if theirs else None
-        return None if base is None else own[0] - self.part * base[0]
+        costs = [cost[0] for one in bases if (cost := self.facts.telemetry_s(one)) is not None]
+        return own[0] - self.part * fmean(costs) if costs else None
 
     def mean(self, column: str) -> float | None:
         """Return a column of the table, mean over the launches that have it."""
         values = [self.facts.row(one)[column] for one in self.launches]
         kept = [float(value) for value in values if value is not None]
         return fmean(kept) if kept else None
+
+
+def mean_launch(launches: Sequence[Launch]) -> Launch:
+    """Return a launch that has the means of several: what none or some lack is None.
+
+    Its throughput is that of the mean step, so that what is made of both agrees.
+    """
+    first = launches[0]
+    means: dict[str, float | None] = {}
+    for field in fields(Launch):
+        values = [getattr(one, field.name) for one in launches]
+        if all(isinstance(value, int | float) for value in values):
+            means[field.name] = fmean(values)
+        elif field.name not in ("block", "run_id"):
+            means[field.name] = None
+    step_s = means["step_s"]
+    assert step_s is not None  # every launch has a window
+    means["throughput_samples_per_s"] = first.throughput_samples_per_s * first.step_s / step_s
+    return replace(first, **means)  # type: ignore[arg-type]
 
 
 def _in_block(point: Point, block: BlockKey) -> Launch | None:

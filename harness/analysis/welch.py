@@ -14,15 +14,16 @@ jobs of its own, is the difference of their mean logarithms, exponentiated. What
 the jobs does not cancel there: it scatters both sides, and where all of one side had another luck
 than all of the other it is in the ratio, where no test can tell it from scaling.
 
-In simulations of 40,000 sweeps a figure, with a luck of each allocation five times the noise of a
+In simulations of 10,000 sweeps a figure, with a luck of an allocation five times the noise of a
 launch, 95 % intervals of a speedup with its base apart cover, in %:
 
-=====================================  =====  =====  ======
-allocations of the point and the base    3+3    5+5     5+3
-=====================================  =====  =====  ======
-normal luck and noise                      ?      ?       ?
-three times as much luck of the point      ?      ?       ?
-=====================================  =====  =====  ======
+================================  =====  =====  =====
+allocations, point + base         3 + 3  5 + 5  5 + 3
+================================  =====  =====  =====
+luck alike                         96.4   95.5   95.3
+the point's luck three times       94.8   94.9   95.2
+the base's luck three times        94.9   95.3   93.6
+================================  =====  =====  =====
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def write_report(path: Path, data: bytes) -> None:
 
 
 def _subtitle(results: Results) -> str:
-    from harness.analysis.report.origin import moment
+    from harness.analysis.report.jobs import moment
 
     table = results.table
     starts = [text for text in table["started_at"].to_pylist() if text]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
+from harness.analysis.apart import apart_notes
 from harness.analysis.facets import Facet, facets, is_base_point
 from harness.analysis.flags import where
 from harness.analysis.match import BaseName
@@ -28,6 +29,7 @@ _BASES = {
     BaseName("horovod", 1): "Horovod on one device",
     BaseName("ddp", 1): "PyTorch's DDP on one device",
 }
+_NOTES = 3  # on bases that are apart: as many are summed up
 _SCALING = {
     "weak": "weak scaling: each rank keeps its batch, so N ranks take N times the samples a step",
     "strong": "strong scaling: all ranks together keep one batch, so N ranks share its samples",
@@ -85,6 +87,7 @@ def _sentences(results: Results) -> Iterator[str]:
         yield f"{counted(more, 'other combination')} of workload, scaling and device follow below."
     if results.curves:
         yield _scaling(results)
+        yield from (f"{text[0].upper()}{text[1:]}." for text in _apart(results))
     if results.trainings:
         yield _trained(results.trainings)
     missing = len(results.missing)
@@ -158,6 +161,18 @@ def _scaling(results: Results) -> str:
         f"{against}, efficiency{more} lies between {_e(worst)} "
         f"({point_name(worst_curve, worst, results.curves)}) and {_e(best)} ({named}); "
         "1 is the ideal."
+    )
+
+
+def _apart(results: Results) -> Sequence[str]:
+    """Return the notes on bases that are apart, or one for many: the tables have each."""
+    notes = apart_notes(results.curves)
+    if len(notes) < _NOTES:
+        return notes
+    apart = sum(curve.apart is not None for curve in results.curves)
+    return (
+        f"the base of points of {counted(apart, 'curve')} was measured in other jobs or blocks: "
+        "what differs between these looks like scaling; the table says which",
     )
 
 
@@ -251,7 +266,7 @@ def _terms(results: Results) -> Iterator[tuple[str, str]]:
         yield name.capitalize(), meaning
     yield "Rank", "one training process; N ranks have one device each (a GPU, or their CPU cores)"
     if scaled_points(curves):
-        yield "Speedup S", "throughput divided by the base's, in the same block"
+        yield "Speedup S", f"throughput divided by the base's, {_paired(curves)}"
         yield "Efficiency E", "S divided by how many times the base's devices N is; 1 is the ideal"
     yield (
         "Launch, block",
@@ -261,6 +276,13 @@ def _terms(results: Results) -> Iterator[tuple[str, str]]:
         ),
     )
     yield "[low, high]", _interval_term(results)
+
+
+def _paired(curves: Sequence[Curve]) -> str:
+    apart = [point.apart for _, point in scaled_points(curves)]
+    if not any(apart):
+        return "in the same block"
+    return "each a mean over blocks of its own" + ("" if all(apart) else ", or in the same block")
 
 
 def _interval_term(results: Results) -> str:

@@ -5,29 +5,25 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from harness.analysis.match import flat
 from harness.analysis.report.document import (
     Block,
     Bullets,
-    Cell,
     Column,
     Details,
     Paragraph,
     Table,
     counted,
-    number_cell,
     text_cell,
 )
+from harness.analysis.report.jobs import allocation_blocks
 from harness.analysis.results import Results
 from harness.analysis.unlike import SETTINGS, differences
 from harness.stats import SEQUENTIAL_NOTE
 
-_ALLOCATIONS = 30
 _KEYS = 40  # that differ
 _ARRAY = ("array_job_id", "array_task_id")
-_COLUMNS = ("allocation", "repeat", "status", "started_at", "ended_at", "world_size", "file")
 #: What a reader looks for first, and how it is called.
 _FIRST = {
     "cpu_model": "CPU", "cores": "Cores of a node", "gpu.model": "GPU", "gpu.driver": "GPU driver",
@@ -45,7 +41,7 @@ _TOLD_TWICE = {
 
 def machine_blocks(results: Results) -> Iterator[Block]:
     """Yield the allocations, what all launches share, and what differs between them."""
-    yield from _allocations(results)
+    yield from allocation_blocks(results)
     texts = [text for text in results.table["provenance"].to_pylist() if text]
     if not texts:
         yield Paragraph("No record tells of its machine or software.")
@@ -66,71 +62,6 @@ def machine_blocks(results: Results) -> Iterator[Block]:
         return
     yield Paragraph("What differs between launches, with the number of launches of each value:")
     yield Bullets(tuple(_differing(differing)))
-
-
-def _allocations(results: Results) -> Iterator[Block]:
-    columns = results.table.select(list(_COLUMNS)).to_pydict()
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for values in zip(*columns.values(), strict=True):
-        row = dict(zip(columns, values, strict=True))
-        if row["allocation"] is not None:
-            groups.setdefault(row["allocation"], []).append(row)
-    rows = [_allocation(results, name, group) for name, group in sorted(groups.items())]
-    head = (
-        Column("Allocation", numeric=False), Column("Launches"), Column("Blocks"),
-        Column("First start (UTC)", numeric=False), Column("Last end (UTC)", numeric=False),
-        Column("Hosts", numeric=False), Column("Commit of hvdscale", numeric=False),
-    )  # fmt: skip
-    if rows:
-        caption = "Allocations (a host, or a job of the cluster), failed launches included"
-        yield Table(caption, head, tuple(rows[:_ALLOCATIONS]))
-    if len(rows) > _ALLOCATIONS:
-        more = counted(len(rows) - _ALLOCATIONS, "more allocation")
-        yield Paragraph(f"{more} in table.csv of the results folder.")
-
-
-def _allocation(results: Results, name: str, rows: list[dict[str, Any]]) -> tuple[Cell, ...]:
-    """Return one row; hosts and commit are those of its largest launch."""
-    largest = max(rows, key=lambda row: (row["status"] == "ok", row["world_size"] or 0))
-    array, hosts, commit = _of_record(results, largest["file"])
-    return (
-        text_cell(f"{name} (array {array})" if array else name),
-        number_cell(f"{len(rows):,}", len(rows)),
-        number_cell(*_twice(len({row["repeat"] for row in rows}))),
-        text_cell(moment(min(row["started_at"] for row in rows))),
-        text_cell(moment(max(row["ended_at"] for row in rows))),
-        text_cell(hosts),
-        text_cell(commit),
-    )
-
-
-def _twice(count: int) -> tuple[str, float]:
-    return f"{count:,}", count
-
-
-def moment(text: str) -> str:
-    """Return a record's time to the minute: ``2026-01-02 03:04``."""
-    return text[:16].replace("T", " ")
-
-
-def _of_record(results: Results, file: str) -> tuple[str, str | None, str | None]:
-    """Return what a record names: its array's element, its hosts, the harness's commit.
-
-    Of a job of Slurm the hosts are all of its nodes, whether this launch used them or not.
-    """
-    try:
-        data = json.loads((results.folder / "runs" / file).read_bytes())
-        job = data.get("slurm") or {}
-        hosts = list(dict.fromkeys(map(str, job.get("nodelist") or data["resolved"]["hosts"])))
-        harness = data.get("provenance", {}).get("harness", {})
-        array = "_".join(str(job[key]) for key in _ARRAY) if all(map(job.get, _ARRAY)) else ""
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return "", None, None  # gone or changed since it was collected
-    more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
-    commit = str(harness["commit"])[:12] if harness.get("commit") else None
-    if commit and harness.get("dirty"):
-        commit += " (with changes that are not committed)"
-    return array, ", ".join(hosts[:4]) + more, commit
 
 
 def _shared(texts: list[str]) -> dict[str, str]:
@@ -199,6 +130,12 @@ def interval_blocks(results: Results) -> Iterator[Block]:
         "± beside a time is half of its interval over blocks.",
     ]
     points = [point for curve in results.curves for point in curve.points]
+    if any(point.apart for point in points):
+        texts.append(
+            "Where no block has both a point and its base, S is the ratio of their geometric means "
+            "over blocks of their own, and its interval Welch's: what differs between those blocks "
+            "does not cancel."
+        )
     methods = sorted({p.throughput_samples_per_s.method for p in points})
     if methods:
         texts.append(f"Here: {'; '.join(methods)}.")

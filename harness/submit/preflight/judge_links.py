@@ -283,9 +283,16 @@ def _dead(library: str, ways: Sequence[Way], whole: Sequence[Link]) -> list[Find
 def rate_text(bytes_per_s: float) -> str:
     """Return a bandwidth in bits, as networks are sold."""
     bits = 8 * bytes_per_s
-    return f"{bits / 1e9:.3g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.3g} Mbit/s"
+    if bits >= 0.9995e9:
+        return f"{_three_digits(bits / 1e9)} Gbit/s"
+    return f"{_three_digits(bits / 1e6)} Mbit/s"
 
 
 def latency_text(latency_s: float) -> str:
     """Return a latency in microseconds."""
-    return f"{1e6 * latency_s:,.3g} µs" if latency_s < 1e-3 else f"{1e6 * latency_s:,.0f} µs"
+    return f"{_three_digits(1e6 * latency_s)} µs"
+
+
+def _three_digits(value: float) -> str:
+    """Return a number with three digits that count, and never as a power of ten."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"

@@ -10,6 +10,7 @@ from harness.submit.preflight.record import Clock, NodeReport, Preflight
 
 _MATRIX = 8  # nodes; of more only the worst links
 _WORST = 10
+_TAIL = 5  # lines of what failed; the record has more
 _DASH = "-"
 
 
@@ -38,7 +39,11 @@ def _head(record: Preflight) -> str:
 def _findings(record: Preflight) -> str:
     if not record.findings:
         return "Nothing found."
-    return "\n".join(["Found:", *(f"  {finding.text}" for finding in record.findings)])
+    lines = ["Found:"]
+    for finding in record.findings:
+        lines.append(f"  {finding.text}")
+        lines += [f"    | {line}" for line in finding.tail[-_TAIL:]]
+    return "\n".join(lines)
 
 
 def _nodes(record: Preflight) -> str:

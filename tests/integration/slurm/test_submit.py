@@ -7,12 +7,12 @@ import re
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.config import RunConfig, run_id
 from harness.record import RunRecord
 from harness.store import Store
 from harness.submit.manifest import ArrayManifest, Jobs
@@ -24,13 +24,11 @@ DEADLINE_S = 400.0
 SWEEP = """\
 name: scale
 workload: {name: stress_strain, samples: 2000}
-engine: ddp
+engine: [none, ddp]
 placement: [1x1, 1x2, 2x1]
 batch_size: 20
 cores_per_rank: 1
 measure: {warmup_steps: 2, window_s: 0.2, min_steps: 5, blocks: 1, timeout_s: 120}
-include:
-  - {placement: 1x1, batch_size: 10}
 """
 SITE = """\
 name: small
@@ -49,7 +47,7 @@ class Campaign:
 
     def __init__(self, cluster: Cluster, folder: Path, data_dir: Path) -> None:
         self.cluster = cluster
-        self.results = folder / "it's 100% \"mine\""
+        self.results = folder / 'it\'s 100% "mine"'
         (folder / "sweep.yaml").write_text(SWEEP)
         (folder / "site.yaml").write_text(SITE.format(data_dir=data_dir))
         self._argv = [PYTHON, "-P", "-m", "harness", "submit", "sweep.yaml"]
@@ -67,20 +65,17 @@ class Campaign:
         assert done.returncode == 0, done.stderr
         return done
 
-    def submitted(self) -> dict[str, ArrayManifest]:
-        """Submit, and return job id → array."""
-        ids = self.submit("--parsable").stdout.split()
-        (path,) = (
-            path
-            for path in (self.folder / "slurm").glob("*/jobs.json")
-            if Jobs.read(path.parent).collect == ids[-1]
-        )
-        stored = Jobs.read(path.parent)
-        assert [*stored.arrays.values(), stored.collect] == ids
-        return {
-            job_id: ArrayManifest.read(path.parent / f"array-{number}.json")
-            for number, job_id in stored.arrays.items()
+    def submitted(self, *options: str) -> tuple[dict[str, ArrayManifest], str | None]:
+        """Submit, and return job id → array, and the job that collects."""
+        ids = self.submit("--parsable", *options).stdout.split()
+        newest = max(self.folder.glob("slurm/*/jobs.json"), key=lambda path: path.stat().st_mtime)
+        jobs = Jobs.read(newest.parent)
+        assert [*jobs.arrays.values(), *([jobs.collect] if jobs.collect else [])] == ids
+        arrays = {
+            job_id: ArrayManifest.read(newest.parent / f"array-{number}.json")
+            for number, job_id in jobs.arrays.items()
         }
+        return arrays, jobs.collect
 
     def records(self, job: str = "") -> list[RunRecord]:
         """Return the records that are done, of one job's allocation if it is named."""
@@ -115,14 +110,21 @@ class Campaign:
         self.wait_until(lambda: not self.is_queued(job), f"job {job} was cancelled")
 
 
+def name(config: RunConfig) -> str:
+    return f"{config.engine} {config.placement}"
+
+
 def points(arrays: dict[str, ArrayManifest]) -> list[str]:
-    """Return placement and batch size of all points that arrays are to measure."""
+    """Return the names of all points that arrays are to measure."""
     return sorted(
-        f"{array.configs[place].placement} {array.configs[place].batch_size}"
+        name(array.configs[place])
         for array in arrays.values()
         for element in array.elements
         for place in element.points
     )
+
+
+POINTS = ["ddp 1x1", "ddp 1x2", "ddp 2x1", "none 1x1"]
 
 
 @pytest.mark.slow
@@ -132,19 +134,25 @@ def test_from_submission_to_report(cluster: Cluster, tmp_path: Path, data_dir: P
         "sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 900"
     ).stdout.strip()
 
-    first = user.submitted()
-    assert points(first) == ["1x1 10", "1x1 20", "1x2 20", "2x1 20"]
+    first, _ = user.submitted("--no-collect")
+    assert points(first) == POINTS
     assert [array.placement for array in first.values()] == [(1,), (2,), (1, 1)]
     one, two, _ = first
 
-    # While all of it waits, nothing is submitted twice.
+    # While all of it waits, nothing is submitted twice: not even had the disk lost Slurm's answers.
+    (path,) = user.folder.glob("slurm/*/jobs.json")
+    stored = Jobs.read(path.parent)
+    Jobs().write(path.parent)
     said = user.submit().stdout
-    assert said == "scale: nothing to submit (0 done, 4 queued or running)\n"
+    stored.write(path.parent)
+    assert (
+        said == "scale: nothing to submit (0 done, 4 queued or running, 2 combinations left out)\n"
+    )
 
     # An element that is cancelled while it waits is submitted again, and nothing else.
     user.cancel(f"{two}_0")
-    second = user.submitted()
-    assert points(second) == ["1x2 20"]
+    second, _ = user.submitted("--no-collect")
+    assert points(second) == ["ddp 1x2"]
 
     # So is the rest of one that is cut short while it runs.
     cluster.client("scancel", blocker)
@@ -152,44 +160,35 @@ def test_from_submission_to_report(cluster: Cluster, tmp_path: Path, data_dir: P
     job = user.job_id(f"{one}_0")
     user.wait_until(lambda: bool(user.records(job)), f"job {one}_0 has a record")
     user.cancel(f"{one}_0")
-    kept = user.records(job)
-    assert 1 <= len(kept) < 4
-    third = user.submitted()
-    done = {f"1x1 {r.config.batch_size}" for r in kept if r.config.engine == "ddp"}
-    assert points(third) == sorted({"1x1 10", "1x1 20"} - done)
+    (kept,) = user.records(job)
+    third, collect = user.submitted()
+    assert points(third) == sorted({"ddp 1x1", "none 1x1"} - {name(kept.config)})
 
-    # The last collection waits for everything, of earlier submissions, too.
-    (last,) = {
-        found.collect
-        for path in (user.folder / "slurm").glob("*/jobs.json")
-        if (found := Jobs.read(path.parent)).arrays.keys() and set(third) & {*found.arrays.values()}
-    }
-    assert last is not None
-    user.wait_until(lambda: not user.is_queued(last), f"job {last} collects")
-    assert cluster.state(last) == "COMPLETED", user.said()
+    # The collection waits for everything, of earlier submissions, too.
+    assert collect is not None
+    user.wait_until(lambda: not user.is_queued(collect), f"job {collect} collects")
+    assert cluster.state(collect) == "COMPLETED", user.said()
     assert (user.folder / "report.html").stat().st_size > 10_000
-    table = (user.folder / "table.csv").read_text()
-    check_records(user, table)
-    assert user.submit().stdout == "scale: nothing to submit (4 done, 0 queued or running)\n"
+    check_records(user)
+    assert user.submit().stdout.startswith("scale: nothing to submit (4 done, 0 queued or running,")
 
 
-def check_records(user: Campaign, table: str) -> None:
+def check_records(user: Campaign) -> None:
     """Each point once, where it was to be, and its base beside it in its own allocation."""
     found = user.records()
-    measured = [r for r in found if r.config.engine == "ddp"]
-    assert Counter(f"{r.config.placement} {r.config.batch_size}" for r in measured) == Counter(
-        ["1x1 10", "1x1 20", "1x2 20", "2x1 20"]
-    ), user.said()
-    bases = {(r.block.allocation, r.config.batch_size) for r in found if r.config.engine == "none"}
-    for record in measured:
+    table = (user.folder / "table.csv").read_text()
+    assert all(record.run_id in table for record in found)
+    bases = {record.block.allocation for record in found if record.config.engine == "none"}
+    points = [r for r in found if r.run_id == run_id(r.config, 0)]  # bases have ids of their own
+    assert sorted(name(record.config) for record in points) == POINTS, user.said()
+    for record in points:
         assert record.resolved.launcher == "srun"  # what the site says, not the user's shell
-        hosts = {"1x1": 1, "1x2": 1, "2x1": 2}[str(record.config.placement)]
+        hosts = 2 if name(record.config) == "ddp 2x1" else 1
         assert len(record.resolved.hosts) == hosts
-        assert record.run_id in table
-        if str(record.config.placement) != "1x1":  # that element was cut short
-            assert (record.block.allocation, record.config.batch_size) in bases
+        if name(record.config) != "ddp 1x1":  # that element was cut short
+            assert record.block.allocation in bases
     logs = [path.name for path in (user.folder / "slurm" / "logs").iterdir()]
     for placement in ("1x1", "1x2", "2x1"):
-        assert any(re.fullmatch(rf"scale-{placement}-\d+_0\.out", name) for name in logs), logs
+        assert any(re.fullmatch(rf"scale-{placement}-\d+_0\.out", log) for log in logs), logs
     state = json.loads((user.folder / "points.json").read_text())
-    assert len([point for point in state["points"] if not point["base"]]) == 4
+    assert len(state["points"]) == 4

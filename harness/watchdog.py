@@ -1,34 +1,55 @@
-"""No rank outlives its launch: a thread that ends this process when nobody waits for it any more.
+"""No rank outlives its launch: it ends when nobody waits for it any more.
 
 The runner kills what it started, but it can be killed itself, and on another node it reaches only
-what the launcher reaches.
+what the launcher reaches. There a rank hangs on the process that started it: the launcher's daemon,
+or the shell or the sshd of a connection, which end when the launcher is gone.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import threading
 import time
 
-from harness.processes import read_process
+from harness.processes import MARKER, read_process
 
 RUNNER_PID = "HVDSCALE_RUNNER_PID"  # set by the runner where it is on the ranks' host
 GRACE_S = 30.0  # the runner's own time limit comes first
 PERIOD_S = 1.0
 EXIT_CODE = 124
+_PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
 
 def start(timeout_s: float) -> None:
-    """Watch the deadline, and the runner where this process descends from it.
+    """Watch the deadline, and the runner where this process descends from it, else its parent.
 
-    On another node the same number names a stranger, whose end means nothing; under srun ranks are
-    children of Slurm's own daemon, which ends them with the step.
+    The number of a runner on another node names a stranger here, whose end means nothing. A program
+    that no runner started (it has no launch's marker) may outlive the shell that started it.
     """
     deadline = time.monotonic() + timeout_s + GRACE_S
     runner = os.environ.get(RUNNER_PID, "")
     pid = int(runner) if runner.isdigit() and int(runner) in _ancestors() else 0
+    if not pid and os.environ.get(MARKER):
+        pid = _hang_on_parent()
     born = _start_time(pid) if pid else None
     threading.Thread(target=_watch, args=(deadline, pid, born), daemon=True).start()
+
+
+def _hang_on_parent() -> int:
+    """Have the kernel end this process with its parent, whose pid is returned; 0 under srun.
+
+    The thread alone is not enough: a process that is stopped, or stuck in a driver that holds the
+    interpreter, has no thread that could look.
+    """
+    parent = os.getppid()
+    if _command(parent) == "slurmstepd":  # it ends its ranks itself, whatever state they are in
+        return 0
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        _leave("the process that started this rank is gone")
+    return parent
 
 
 def _watch(deadline: float, pid: int, born: int | None) -> None:
@@ -42,6 +63,15 @@ def _watch(deadline: float, pid: int, born: int | None) -> None:
 def _leave(why: str) -> None:
     os.write(2, f"hvdscale: {why}; this rank ends\n".encode())
     os._exit(EXIT_CODE)
+
+
+def _command(pid: int) -> str:
+    """Return the name of a process's program, "" where it is gone or out of sight."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _ancestors() -> set[int]:

@@ -64,6 +64,7 @@ mount -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/sshd
 {say_pid}
 mount -t proc proc /proc
+[ ! -e ~/.bashrc ] || mount --bind /dev/null ~/.bashrc
 exec {sshd} -D -e -f {folder}/sshd_config
 """
 _LINK = """\
@@ -193,6 +194,11 @@ class Hosts:
         if name == HEAD:
             return _HEAD_ADDRESS
         return f"{NETWORK}.{self.names.index(name) + 1}"
+
+    def processes(self, name: str) -> list[int]:
+        """Return the pids of a node's processes, as this machine sees them."""
+        network = _network(self._running[name].pid)
+        return [pid for pid, _ in processes() if _network(pid) == network]
 
     def slow(self, rate_bits_per_s: int, burst_bytes: int) -> None:
         """Let every node send no faster than that; what is within the burst is let through."""

@@ -436,6 +436,25 @@ def test_a_job_whose_time_was_near_says_so_itself(study: Study) -> None:
     assert (found.state, found.why) == ("missing", "its job ended without it: time limit")
 
 
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("CANCELLED", "failed"),
+        ("PREEMPTED", "failed"),
+        ("FAILED", "missing"),
+        ("COMPLETED", "missing"),
+    ],
+)
+def test_a_job_that_ended_in_order_before_a_launch(study: Study, state: str, expected: str) -> None:
+    """A cancelled job's runner ends in order, too; one with a failed launch has an exit code."""
+    study.submit().element(0, state="ended", failed=1).failed(LARGE, 0)
+    status = study.status(Slurm([], [job(0, state, exit_code=1 if state == "FAILED" else 0)]))
+    found = launch(status, SMALL, 0)
+    assert found.state == expected
+    assert found.why.startswith(state if expected == "failed" else "its job ended without it")
+    assert launch(status, LARGE, 0).why == "rank 1: killed by SIGKILL"
+
+
 def test_without_slurm_the_files_tell(study: Study) -> None:
     study.submit().element(0, (SMALL, 0)).element(1, state="ended", reason="time limit")
     status = study.failed(LARGE, 1, allocation="slurm:124").status(NO_SLURM)

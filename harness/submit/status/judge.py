@@ -190,7 +190,9 @@ def _of_end(job: Job, file: ElementFile | None, name: str, log: Path | None) -> 
     if never_starts(job):
         why = f"its job can never start; scancel {job.array} and {AGAIN}"
         return _Verdict("never", f"{why_pending(job.reason)}: {why}", name)
-    if file is not None and file.state == "ended":  # in good order: it says itself why
+    in_order = file is not None and file.state == "ended"
+    if file is not None and in_order and (file.reason or job.state == "FAILED"):
+        # It says itself why it left launches over. FAILED is then what became of others.
         return _Verdict("missing", _left(file), name, log=log)
     if job.state == "COMPLETED":
         return _Verdict("missing", "its job ended without it", name, log=log)

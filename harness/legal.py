@@ -189,6 +189,8 @@ def _preferred(rows: list[Row], config: RunConfig, machine: Machine, hosts: int)
         raise ValidationError(
             f"HVDSCALE_LAUNCHER: '{machine.launcher}' is none of: {', '.join(LAUNCHERS)}"
         )
+    if machine.mpi is None:  # Gloo negotiates as well, where something else moves the bytes
+        rows = [r for r in rows if r.controller != "mpi"] or rows
     of_site = next((r for r in rows if r.launcher == machine.launcher), None)
     if of_site is not None:
         return of_site

@@ -167,3 +167,22 @@ def test_plug_in_of_srun() -> None:
     assert slurm_mpi_plugin("horovod", MPI) == "pmix"
     assert slurm_mpi_plugin("horovod", Mpi("mpich", "5", "/x")) == "pmi2"
     assert slurm_mpi_plugin("ddp", MPI) == "none"
+
+
+class TestSite:
+    """What a site says of its machines decides what a config leaves open."""
+
+    def test_its_launcher_goes_before_the_first_that_fits(self) -> None:
+        assert chosen(machine(launcher="horovodrun"))[0] == "horovodrun"
+        assert chosen(machine(launcher="srun", slurm=SLURM))[0] == "srun"
+
+    def test_a_launcher_that_cannot_start_an_engine_is_no_fault(self) -> None:
+        assert chosen(machine(launcher="horovodrun"), engine="ddp")[0] == "torchrun"
+
+    def test_a_launcher_of_no_such_name(self) -> None:
+        with pytest.raises(ValidationError, match="HVDSCALE_LAUNCHER: 'slurm' is none of"):
+            chosen(machine(launcher="slurm"))
+
+    def test_without_an_mpi_nccl_is_negotiated_by_gloo(self) -> None:
+        assert chosen(machine(device="cuda"))[2] == "mpi"
+        assert chosen(machine(device="cuda", mpi=None)) == ("horovodrun", "nccl", "gloo")

@@ -19,7 +19,7 @@ from tests.integration.slurm.cluster import CLIENT_S, Cluster
 from tests.unit.test_status import FIRST, Study
 
 ROOT = Path(__file__).parents[3]
-NAMES = ("runs", "waits", "fails", "cancelled", "never", "held", "lost")
+NAMES = ("runs", "waits", "fails", "cancelled", "never", "held", "lost", "dropped")
 CONFIGS = tuple(config("horovod", 2, 10 + at, backend="mpi") for at in range(len(NAMES)))
 LABELS = {name: f"point {one.global_batch}" for name, one in zip(NAMES, CONFIGS, strict=True)}
 
@@ -96,6 +96,10 @@ def test_what_the_queue_says(queue: Queue) -> None:
     runs = queue.submit(2, "runs", "waits", **whole)
     try:
         never = queue.submit(3, "never", dependency=f"afterok:{fails}")
+        dropped = queue.submit(
+            6, "dropped", dependency=f"afterok:{fails}", **{"kill-on-invalid-dep": "yes"}
+        )
+        cluster.wait_for(dropped, "CANCELLED")
         held = queue.submit(4, "held", hold="")
         lost = queue.submit(5, "lost", stored=False, **whole)
         cluster.wait_for(f"{runs}_0", "RUNNING")
@@ -112,6 +116,7 @@ def test_what_the_queue_says(queue: Queue) -> None:
         "never": "never",
         "held": "held",
         "lost": "queued",
+        "dropped": "failed",
     }
     assert found["runs"]["job"] == f"{runs}_0"
     assert found["waits"]["why"].split(":")[0] in ("Resources", "Priority")
@@ -120,6 +125,7 @@ def test_what_the_queue_says(queue: Queue) -> None:
     assert f"scancel {never}" in found["never"]["why"]
     assert found["fails"]["why"] == "FAILED: the job's script ended with exit code 7"
     assert found["cancelled"]["why"].startswith("CANCELLED")
+    assert "DependencyNeverSatisfied" in found["dropped"]["why"]
     assert code == 1
     assert f"{runs}_0 on n[1-2] since 20" in text
     assert f"study-1x2-{fails}_0.out\n      | no such module\n" in text

@@ -40,7 +40,14 @@ class Facet:
     def interval_text(self) -> str:
         """Say what intervals rest on: ``95 % intervals: t, 3 blocks of one allocation``."""
         found = [_interval(p) for curve in self.curves for p in curve.points]
-        methods = sorted({f"{level:.0%} intervals: {method}" for level, method in found if level})
+        of_level: dict[float, set[str]] = {}
+        for level, method in found:
+            if level:
+                of_level.setdefault(level, set()).add(method)
+        methods = [
+            f"{level:.0%} intervals: {'; '.join(sorted(texts))}"
+            for level, texts in sorted(of_level.items())
+        ]
         single = any(not level for level, _ in found)
         plain = ["one block: no interval"] if single else []
         noted = [SEQUENTIAL_NOTE] if self.sequential else []

@@ -76,9 +76,7 @@ class Curve:
     #: In what the base of points that are ``apart`` was measured; None: all have it beside them.
     apart: Apart | None = None
     #: samples/s of the base by block: of all blocks where a point is apart, else of the curve's.
-    base_rates: Mapping[BlockKey, float] = field(
-        default_factory=lambda: MappingProxyType({}), repr=False
-    )
+    base_rates: Mapping[BlockKey, float] = field(default_factory=dict, repr=False)
 
     @property
     def batch_text(self) -> str:

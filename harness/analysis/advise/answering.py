@@ -18,11 +18,15 @@ from harness.analysis.advise.choose import (
     upper,
     value,
 )
+from harness.analysis.advise.doubts import apart_efficiencies, doubts
 from harness.analysis.advise.refusals import alone, out_of_reach
 from harness.analysis.advise.types import Answer, Candidate, Goal, Objective
-from harness.analysis.advise.words import brief, duration_flag, percent, span_text
-from harness.analysis.apart import apart_sentence
-from harness.analysis.scaling import Apart
+from harness.analysis.advise.words import (
+    brief,
+    duration_flag,
+    percent,
+    span_text,
+)
 from harness.analysis.texts import digits_text, ratio_text
 from harness.stats import Interval
 
@@ -42,7 +46,7 @@ def answer(question: Question, candidates: Sequence[Candidate], goal: Goal) -> A
     objective = objective_of(goal)
     judged = [replace(one, misses=_misses(one, goal)) for one in candidates]
     judged.sort(key=lambda one: (bool(one.misses), value(one, objective), one.label))
-    notes = (*question.notes, *_apart(judged))
+    notes = (*question.notes, *apart_efficiencies(judged))
     empty = Answer(
         title=question.title, cost_of=question.cost_of, objective=objective,
         chooses_batch=question.chooses_batch, candidates=tuple(judged), recommended=None,
@@ -58,13 +62,12 @@ def answer(question: Question, candidates: Sequence[Candidate], goal: Goal) -> A
     chosen = simplest([fit[0], *tied], objective)
     rest = [one for one in fit if one is not chosen]
     runner_up, to_win = _runner_up(chosen, rest, judged, goal, objective)
-    bare = _bare_efficiency(chosen, goal)
-    provisional = (_provisional(chosen, rest), bare, _judged_apart(chosen, goal))
+    provisional = doubts(chosen, rest, goal)
     labels = [one.label for one in (fit[0], *tied) if one is not chosen] if tied else []
     return replace(
         empty,
         recommended=chosen,
-        provisional="; ".join(filter(None, provisional)) or None,
+        provisional="; ".join(provisional) or None,
         tied=tuple(labels),
         why=tuple(_why(chosen, judged, tied, goal, objective)),
         runner_up=runner_up,
@@ -94,59 +97,6 @@ def _misses(one: Candidate, goal: Goal) -> tuple[str, ...]:
             end = "E" if one.efficiency.low is None else "E's lower end"
             found.append(f"{end} {digits_text(lower(one.efficiency))} is below the limit")
     return tuple(found)
-
-
-def _provisional(chosen: Candidate, rest: Sequence[Candidate]) -> str | None:
-    bare = [one for one in (chosen, *rest) if not one.time_s.has_interval]
-    if not bare:
-        return None
-    of = "all points have" if len(bare) == 1 + len(rest) else f"{_points(len(bare))}"
-    return (
-        f"by estimates alone: {of} one block and so no interval, and no difference from "
-        "them can be told from noise; run more blocks (measure.blocks: 5)"
-    )
-
-
-def _bare_efficiency(chosen: Candidate, goal: Goal) -> str | None:
-    """Say that the limit was judged by one block's efficiency, whose base ran in no other."""
-    efficiency = chosen.efficiency
-    if goal.min_efficiency is None or efficiency is None or efficiency.has_interval:
-        return None
-    if chosen.apart:
-        return (
-            "--min-efficiency is judged by an estimate alone: the point or its base has a single "
-            "value, so E has no interval; measure more blocks"
-        )
-    return (
-        "--min-efficiency is judged by an estimate alone: its base is in one block, so E has no "
-        "interval; run the base in every block"
-    )
-
-
-def _judged_apart(chosen: Candidate, goal: Goal) -> str | None:
-    """Say that the limit was judged by an efficiency whose base nothing pairs with the point."""
-    if goal.min_efficiency is None or chosen.efficiency is None or chosen.apart is None:
-        return None
-    said = apart_sentence(chosen.apart, "whose")
-    return f"--min-efficiency is judged by an E {said}; measure the base in the same jobs"
-
-
-def _apart(judged: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return a note on efficiencies whose base is apart: of all that have one, or of how many."""
-    with_e = [one for one in judged if one.efficiency is not None]
-    found: dict[Apart, int] = {}
-    for one in with_e:
-        if one.apart is not None:
-            found[one.apart] = found.get(one.apart, 0) + 1
-    return tuple(
-        f"E of {'all points' if count == len(with_e) else f'{count} of {len(with_e)} points'}: "
-        f"{apart_sentence(apart)}"
-        for apart, count in found.items()
-    )
-
-
-def _points(count: int) -> str:
-    return "1 point has" if count == 1 else f"{count} points have"
 
 
 def _why(

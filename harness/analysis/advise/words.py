@@ -7,6 +7,7 @@ from harness.analysis.texts import BOUNDLESS, NONE, WIDE, digits_text, ratio_tex
 from harness.stats import Interval
 
 _MINUTES, _HOURS, _DAYS = 99.5, 5970.0, 172800.0  # from here on, in seconds
+IS_BASE = "1 (base)"  # an efficiency that is 1 by definition
 
 
 def span_text(seconds: float) -> str:
@@ -52,7 +53,7 @@ def efficiency_text(candidate: Candidate) -> str:
 def share_text(efficiency: Interval) -> str:
     """Return an efficiency; that of a base is 1 by definition, and no interval is measured."""
     if efficiency.low == efficiency.high == 1.0:
-        return "1 (base)"
+        return IS_BASE
     return ratio_text(efficiency)
 
 

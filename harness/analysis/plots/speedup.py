@@ -185,12 +185,18 @@ def _handles(
 def _notes(facet: Facet, notes: Sequence[str]) -> list[str]:
     return [
         f"{facet.title}, {facet.batch_text}",
-        f"{facet.engine_text}, {facet.base_text}; faint, beside: single launches",
+        f"{facet.engine_text}, {facet.base_text}; faint, beside: single launches{_bare(facet)}",
         facet.interval_text,
         _baseless(facet),
         *apart_notes(facet.curves),
         *notes,
     ]
+
+
+def _bare(facet: Facet) -> str:
+    """Say that launches have no S of their own where their base is apart."""
+    apart = [point.apart for curve in _drawn(facet) for point in curve.points]
+    return " (of S where it has pairs)" if any(apart) else ""
 
 
 def _baseless(facet: Facet) -> str:

@@ -272,7 +272,7 @@ def _terms(results: Results) -> Iterator[tuple[str, str]]:
         "Launch, block",
         (
             "a launch is one start of all ranks; a block is one launch of the base and of every "
-            "point, in shuffled order"
+            "point in one allocation (a host, or a job of the cluster), in shuffled order"
         ),
     )
     yield "[low, high]", _interval_term(results)

@@ -135,7 +135,8 @@ def _allocation(
         path = results.folder / "runs" / largest["file"]
         data = json.loads(path.read_bytes()) if read else {"resolved": {"hosts": []}}
         slurm = dict(data.get("slurm") or {})
-        hosts = (data.get("placed") or {}).get("hosts") or data["resolved"]["hosts"]
+        placed = (data.get("placed") or {}).get("hosts")
+        hosts = placed or slurm.get("nodelist") or data["resolved"]["hosts"]
         harness = data.get("provenance", {}).get("harness", {})
         commit = str(harness["commit"])[:12] if harness.get("commit") else None
         if commit and harness.get("dirty"):

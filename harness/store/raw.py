@@ -81,7 +81,9 @@ def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
     import pyarrow.parquet as pq
 
     digest = _sums(record)[kind]
-    path = find_raw(runs, record.run_id, kind, digest or "")
+    if digest is None:
+        raise StoreError(f"{runs / record.run_id}.json: this launch has no raw {kind}")
+    path = find_raw(runs, record.run_id, kind, digest)
     fault = raw_fault(runs, record)
     if fault:
         raise StoreError(f"{path}: {fault}")

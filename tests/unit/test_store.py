@@ -134,6 +134,12 @@ class TestCommit:
             assert moved.with_name(f"{name}.{kind}.parquet").is_file()
         assert list(store.runs.iterdir()) == []
 
+    def test_a_record_without_raw_steps_says_so(self, store: Store) -> None:
+        name = store.commit(a_record(), None).run_id
+        with pytest.raises(StoreError, match=rf"{name}\.json: this launch has no raw steps"):
+            store.read_steps(name)
+        assert store.read_series(name) is None
+
     def test_who_comes_late_leaves_no_raw_files(self, store: Store) -> None:
         store.commit(a_record(), some_steps())
         before = snapshot(store.path)

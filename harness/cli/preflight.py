@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import ConfigError
+
+if TYPE_CHECKING:
+    from harness.config import Sweep
 
 
 def command_preflight(
@@ -26,7 +31,7 @@ def command_preflight(
 
     loaded = load_sweep(sweep) if sweep is not None else None
     if site is not None and not os.environ.get("SLURM_JOB_ID"):
-        return _submit(sweep, site, nodes, workload, results, as_json)
+        return _submit(sweep, loaded, site, nodes, workload, results, as_json)
     from harness.detect import detect_machine
     from harness.submit.preflight.render import render
     from harness.submit.preflight.run import run_preflight
@@ -53,7 +58,8 @@ def _tell(text: str) -> None:
 
 
 def _submit(
-    sweep: str | None,
+    source: str | None,
+    sweep: Sweep | None,
     site: str,
     nodes: int | None,
     workload: str | None,
@@ -61,9 +67,16 @@ def _submit(
     as_json: bool,
 ) -> int:
     from harness.submit.preflight.submission import submit_preflight
+    from harness.submit.site_files import find_site
 
     if nodes is None:
         raise ConfigError("preflight: outside of an allocation --site needs --nodes N")
-    job_id = submit_preflight(site, nodes, results, sweep=sweep, workload=workload)
-    print(f'{{"job": "{job_id}"}}' if as_json else job_id)
+    job_id, log = submit_preflight(
+        find_site(site), nodes, results, source=source, sweep=sweep, workload=workload
+    )
+    if as_json:
+        print(json.dumps({"job": job_id, "log": str(log)}))
+    else:
+        print(job_id)
+        _tell(f"submitted; its output will be in {log}")
     return 0

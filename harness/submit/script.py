@@ -5,8 +5,9 @@ The study's policy: whole nodes, all of their memory, and a node's CPUs shared o
 Jobs begin with the environment of the shell that submits (``--export=ALL``, said here so that no
 setting of a user changes it): clusters' modules and activated environments work that way. What is
 the harness's own does not come from there: the scripts drop all ``HVDSCALE_*`` and set what the
-site says. A site that wants the clean environment of a login adds ``--export=NONE`` to its
-``options``; steps of the job still get what its set-up made.
+site says, and they drop what tells of a step that the shell itself may be in. A site that wants the
+clean environment of a login adds ``--export=NONE`` to its ``options``; steps of the job still get
+what its set-up made.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ COLLECT_TIME_S = 1800
 SCRATCH = "HVDSCALE_SCRATCH"
 DATA_DIR = "HVDSCALE_DATA_DIR"
 _PYTHON = "HVDSCALE_PYTHON_"
+#: What the shell that submits may have set, and no job is to see: the harness's own, which only the
+#: site says, and the step of another job that ``srun --pty`` put the shell in. A rank would take
+#: that step's number for its own, and MPI its server.
+_UNSET = (
+    'unset "${!HVDSCALE_@}" "${!SLURM_STEP@}" "${!SLURM_CPU_BIND@}" \\',
+    "    SLURM_DISTRIBUTION SLURM_EXPORT_ENV \\",
+    '    "${!PMI_@}" "${!PMIX_SERVER_@}" PMIX_NAMESPACE PMIX_RANK "${!OMPI_COMM_@}"',
+)
 
 
 def options(
@@ -133,8 +142,7 @@ def _script(what: str, array: ArrayManifest, commands: Sequence[str]) -> str:
         "#!/bin/bash",
         f"# Made by hvdscale {array.version}: {what}.",
         "set -e",
-        # What the shell that submitted had set of these, or of srun's defaults, is not the site's.
-        'unset "${!HVDSCALE_@}" SLURM_EXPORT_ENV',
+        *_UNSET,
         *site.setup,
         # Not before the set-up: modules and activate scripts use variables that are not set.
         "set -uo pipefail",

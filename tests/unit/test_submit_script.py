@@ -187,14 +187,33 @@ class TestScript:
         assert {name: ran.env.get(name) for name in expected} == expected
 
     def test_what_the_shell_that_submitted_had_of_ours_is_not(self, tmp_path: Path) -> None:
-        shell = {
-            "HVDSCALE_INTERFACE": "lo",
-            "HVDSCALE_PYTHON_MPI": "/x",
-            "SLURM_EXPORT_ENV": "NONE",
-        }
+        shell = {"HVDSCALE_INTERFACE": "lo", "HVDSCALE_PYTHON_MPI": "/x"}
         ran = Ran(tmp_path, make_site(), **shell, MODULEPATH="/modules")
         assert not set(shell) & set(ran.env)
         assert ran.env["MODULEPATH"] == "/modules"  # what is the user's stays
+
+    def test_nor_the_step_that_this_shell_was_in(self, tmp_path: Path) -> None:
+        """``srun --pty bash``, and submitted from there; names as Slurm 22.05 and Open MPI set."""
+        step = {
+            "SLURM_STEP_ID": "0",
+            "SLURM_STEPID": "0",
+            "SLURM_STEP_NUM_TASKS": "1",
+            "SLURM_CPU_BIND": "quiet,cores",
+            "SLURM_DISTRIBUTION": "cyclic",
+            "SLURM_EXPORT_ENV": "NONE",
+            "PMI_FD": "11",
+            "PMI_RANK": "0",
+            "PMIX_RANK": "0",
+            "PMIX_NAMESPACE": "slurm.pmix.1.0",
+            "PMIX_SERVER_URI41": "pmix-server",
+            "OMPI_COMM_WORLD_RANK": "0",
+        }
+        tuned = {"PMIX_MCA_gds": "hash", "OMPI_MCA_btl": "tcp,self"}
+        ran = Ran(tmp_path, make_site(), **step, **tuned, SLURM_JOB_ID="7")
+        assert ran.code == 0, ran.stderr
+        assert not set(step) & set(ran.env)
+        assert {name: ran.env[name] for name in tuned} == tuned
+        assert ran.env["SLURM_JOB_ID"] == "7"  # Slurm's word on this job
 
     def test_set_up_may_use_what_is_not_set(self, tmp_path: Path) -> None:
         site = make_site(setup=['[ -z "$_NOBODY_SETS_THIS" ]', "export MADE=yes"])

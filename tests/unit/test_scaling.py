@@ -160,13 +160,19 @@ def test_a_missing_base_leaves_the_throughput_and_says_so() -> None:
     assert all(p.throughput_samples_per_s.n == 2 for p in curve.points)
 
 
-def test_a_base_in_other_blocks_only_is_no_base() -> None:
+def test_a_base_in_other_blocks_only_divides_the_means_and_is_marked() -> None:
+    made = config("horovod", 2, backend="mpi")
     records = [
-        record(config("none"), 5, is_base=True),
-        record(config("horovod", 2, backend="mpi"), 0),
+        record(config("none"), 5, throughput=100.0, is_base=True),
+        record(made, 0, throughput=150.0),
     ]
     curve = _by_label(records)["mpi, batch 75"]
-    assert curve.note == "no block has both it and its base none@1"
+    assert (curve.note, curve.apart, curve.base) == (None, "other blocks", BaseName("none", 1))
+    (point,) = curve.points
+    assert point.apart
+    assert point.speedup.estimate == pytest.approx(1.5)
+    assert not point.speedup.has_interval
+    assert point.launches[0].speedup is None
 
 
 def test_another_base_can_be_named() -> None:

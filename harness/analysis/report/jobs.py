@@ -168,7 +168,7 @@ def _name(group: Sequence[_Allocation]) -> str:
     partitions = dict.fromkeys(str(x) for one in group if (x := one.slurm.get("partition")))
     of = f" ({_few(list(partitions))})" if partitions else ""
     restarts = len(group) - len({one.job for one in group})
-    again = f", {counted(restarts, 'restart')}" if restarts else ""
+    again = f"; {counted(restarts, 'restart')}" if restarts else ""
     if first.array:
         elements = [str(one.slurm.get("array_task_id")) for one in group]
         what = _ids(elements)

@@ -364,9 +364,10 @@ def _run(argv: Sequence[str], *, both: bool = False, timeout_s: float = TIMEOUT_
     except OSError as error:
         raise SchedulerError(f"{argv[0]}: cannot be started: {error.strerror}") from error
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        words = "; ".join(line.strip() for line in said[-3:]) or f"exit code {done.returncode}"
-        raise SchedulerError(f"{argv[0]}: {words}")
+        named = f"{argv[0]}: "
+        said = [line.strip().removeprefix(named) for line in done.stderr.splitlines()]
+        words = "; ".join(list(filter(None, said))[-3:]) or f"exit code {done.returncode}"
+        raise SchedulerError(f"{named}{words}")
     return done.stdout + (done.stderr if both else "")
 
 

@@ -236,6 +236,9 @@ def test_a_queue_that_cannot_be_asked_says_why(
     monkeypatch.setenv("PATH", str(commands))
     with pytest.raises(MissingDependencyError, match="squeue is not here"):
         slurm.queue()
-    stand_in(commands, "squeue", "echo slurm_load_jobs error: Unable to contact >&2; exit 1")
-    with pytest.raises(SchedulerError, match="squeue: slurm_load_jobs error: Unable to contact"):
+    stand_in(commands, "squeue", "printf 'slurm_load: no\\n\\nsqueue: error: lost\\n' >&2; exit 1")
+    with pytest.raises(SchedulerError, match=r"^squeue: slurm_load: no; error: lost$"):
+        slurm.queue()
+    stand_in(commands, "squeue", "exit 3")
+    with pytest.raises(SchedulerError, match=r"^squeue: exit code 3$"):
         slurm.queue()

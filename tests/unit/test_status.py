@@ -680,6 +680,36 @@ def test_thousands_of_points_and_the_files_that_are_read(
     assert len(render(status).splitlines()) < 20
 
 
+@pytest.mark.parametrize(
+    ("collect", "line"),
+    [
+        (job(0, "PENDING", "Dependency"), "waits (Dependency: waits for another job to end)"),
+        (
+            job(0, "PENDING", "DependencyNeverSatisfied"),
+            "can never start, scancel it; waits (DependencyNeverSatisfied: what it was to follow "
+            "did not end as it should have)",
+        ),
+        (job(0, "RUNNING", nodes="n1"), "runs on n1"),
+        (None, ""),
+    ],
+)
+def test_the_job_that_collects(study: Study, collect: Job | None, line: str) -> None:
+    study.submit()
+    folder = manifest_path(study.folder, FIRST, 0).parent
+    Jobs.read(folder).model_copy(update={"collect": "121"}).write(folder)
+    jobs = [replace(collect, job_id="121", array="121", index=None)] if collect else []
+    status = study.status(Slurm([job(0, "RUNNING"), *jobs]))
+    assert status.collect == (f"job 121 {line}" if line else "")
+    assert (f"\ncollect and report: job 121 {line}\n" in render(status)) == bool(line)
+
+
+def test_an_element_that_is_run_by_hand_is_no_job(study: Study) -> None:
+    """It says that it runs; what Slurm says of the element's own job counts."""
+    study.submit().element(0, (SMALL, 0), array="", job_id="local-1")
+    found = launch(study.status(Slurm([], [job(0, "TIMEOUT")])), SMALL, 0)
+    assert (found.state, found.why.split(":")[0]) == ("failed", "TIMEOUT")
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Slurm:
     """Stand in for Slurm where the command asks it."""

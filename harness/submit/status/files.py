@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -128,6 +128,7 @@ class Found:
 
     arrays: tuple[Submitted, ...] = ()  # the last submitted last
     elements: tuple[ElementFile, ...] = ()
+    collects: tuple[str, ...] = ()  # jobs that collect when arrays are over
     faults: tuple[str, ...] = ()  # of files that cannot be read, a line each
 
 
@@ -135,9 +136,15 @@ def read_submissions(results: Path) -> Found:
     """Read manifests, job ids and element files of a sweep's folder."""
     folder = slurm_folder(results)
     faults: list[str] = []
-    arrays = [one for path in _folders(folder) for one in _submission(path, faults)]
+    arrays: list[Submitted] = []
+    collects: list[str] = []
+    for path in _folders(folder):
+        jobs = _jobs(path, faults)
+        arrays += _arrays(path, jobs, faults)
+        collects += [jobs.collect] if jobs.collect is not None else []
     arrays.sort(key=lambda one: (one.submitted_at, *one.key))
-    return Found(tuple(arrays), tuple(_elements(folder / ELEMENTS)), tuple(faults))
+    elements = tuple(_elements(folder / ELEMENTS))
+    return Found(tuple(arrays), elements, tuple(collects), tuple(faults))
 
 
 def find_logs(results: Path) -> dict[tuple[str, int], Path]:
@@ -148,17 +155,19 @@ def find_logs(results: Path) -> dict[tuple[str, int], Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return [folder / name for name in sorted(_names(folder)) if name not in (ELEMENTS, "logs")]
+    found = [folder / name for name in sorted(_names(folder)) if name not in (ELEMENTS, "logs")]
+    return [path for path in found if path.is_dir()]
 
 
-def _submission(folder: Path, faults: list[str]) -> Iterable[Submitted]:
-    if not folder.is_dir():
-        return
+def _jobs(folder: Path, faults: list[str]) -> Jobs:
     try:
-        jobs = Jobs.read(folder)
+        return Jobs.read(folder)
     except HarnessError as error:
         faults.append(str(error))
-        jobs = Jobs()
+        return Jobs()
+
+
+def _arrays(folder: Path, jobs: Jobs, faults: list[str]) -> Iterator[Submitted]:
     for name in sorted(_names(folder)):
         if not _MANIFEST.fullmatch(name):
             continue

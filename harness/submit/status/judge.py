@@ -55,10 +55,10 @@ class Evidence:
     def __post_init__(self) -> None:
         self.files = {}
         for one in sorted(self.found.elements, key=lambda one: one.started_at):
-            self.files[one.submission, one.number, one.index] = one
-        self.array_ids = {
-            key[:2]: one.array for key, one in self.files.items() if one.array
-        }  # also where no answer of sbatch was stored
+            if one.array:  # else somebody runs it by hand, and no job of Slurm's stands for it
+                self.files[one.submission, one.number, one.index] = one
+        # Also where no answer of sbatch was stored.
+        self.array_ids = {key[:2]: one.array for key, one in self.files.items()}
         self.array_ids |= {one.key: one.job_id for one in self.found.arrays if one.job_id}
         self.job_of = {}
         self.learn(self.jobs or ())

@@ -25,6 +25,7 @@ from harness.submit.status.types import (
     State,
     SweepStatus,
 )
+from harness.submit.status.words import never_starts, why_pending
 
 TAIL_LINES = 5  # of a log, for people
 _NAMED: tuple[State, ...] = ("queued", "held", "never", "submitted", "failed", "missing")
@@ -100,8 +101,25 @@ def sweep_status(folder: Path, scheduler: Scheduler) -> SweepStatus:
         points=points,
         jobs=tuple(_jobs(known)),
         causes=(*_causes(points), *bases.causes()),
+        collect=_collect(found.collects, jobs or ()),
         notes=(*found.faults, *([f"Slurm was not asked: {problem}"] if problem else [])),
     )
+
+
+def _collect(job_ids: Iterable[str], jobs: Iterable[Job]) -> str:
+    """Return what the job does that collects at the end; "" where there is none any more."""
+    wanted = set(job_ids)
+    for job in jobs:
+        if job.job_id in wanted:
+            return f"job {job.job_id} {_doing(job)}"
+    return ""
+
+
+def _doing(job: Job) -> str:
+    if job.runs:
+        return f"runs on {job.nodes}"
+    never = "can never start, scancel it; " if never_starts(job) else ""
+    return f"{never}waits ({why_pending(job.reason)})"
 
 
 def _all_done(points: Iterable[PointStatus]) -> bool:

@@ -38,6 +38,7 @@ def render(status: SweepStatus, *, verbose: bool = False, zone: tzinfo | None = 
             *_table(status.points, verbose),
             *_running(status.jobs, verbose, zone),
             *_reasons(status.causes, zone),
+            *([f"collect and report: {status.collect}"] if status.collect else []),
             *_advice(status),
             *status.notes,
         ]
@@ -152,8 +153,8 @@ def _advice(status: SweepStatus) -> list[str]:
     if not counts["failed"] + counts["missing"]:
         return []
     return [
-        "Nothing is queued for what failed or is missing: submit the sweep again (or run it), and "
-        "that alone is done"
+        "No submitted job is to do what failed or is missing: submit the sweep again (or run it), "
+        "and that alone is done"
     ]
 
 

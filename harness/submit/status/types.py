@@ -91,6 +91,7 @@ class SweepStatus:
     points: tuple[PointStatus, ...]
     jobs: tuple[JobStatus, ...] = ()
     causes: tuple[Cause, ...] = ()
+    collect: str = ""  # the job that collects when the others are over, and what it does; a line
     notes: tuple[str, ...] = ()  # what could not be found out, a line each
 
     def counts(self) -> Counter[State]:

@@ -69,10 +69,9 @@ def _submit(
     from harness.submit.preflight.submission import submit_preflight
     from harness.submit.site_files import find_site
 
-    if nodes is None:
-        raise ConfigError("preflight: outside of an allocation --site needs --nodes N")
+    found = find_site(site)
     job_id, log = submit_preflight(
-        find_site(site), nodes, results, source=source, sweep=sweep, workload=workload
+        found, nodes or found.nodes, results, source=source, sweep=sweep, workload=workload
     )
     if as_json:
         print(json.dumps({"job": job_id, "log": str(log)}))

@@ -29,7 +29,7 @@ from harness.submit.preflight.judge import judge, slow_nodes
 from harness.submit.preflight.judge_links import suspects
 from harness.submit.preflight.plan import Limits, Stage, one_by_one, rounds_of
 from harness.submit.preflight.record import FOLDER, Finding, NodeReport, Preflight, Way
-from harness.submit.preflight.stages import Outcome, Place, run_stage
+from harness.submit.preflight.stages import Outcome, Place, StoppedError, run_stage
 from workloads import registry
 
 _SECOND_LOOKS = 16  # links at most: more of them is no accident
@@ -86,7 +86,11 @@ def run_preflight(
         stop, guard = stack.enter_context(interrupts()), stack.enter_context(Guard())
         resolved = resolve(config, machine)
         place = Place(machine, folder, data_dir, config, resolved, limits, guard, stop, tell)
-        found = _measured(place, hosts)
+        try:
+            found = _measured(place, hosts)
+        except StoppedError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     record = _record(found, machine, config, sweep, started_at)
     path = folder.with_name(f"{folder.name}.json")
     record.write(path)

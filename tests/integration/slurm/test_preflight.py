@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,12 +14,15 @@ from harness.submit.preflight.record import Preflight, Way, read_preflight
 from tests.integration.slurm.cluster import Cluster
 
 ROOT = Path(__file__).parents[3]
+#: As the command does it in an allocation, with less time for the nodes' speeds.
 PROGRAM = """\
 import sys
 from pathlib import Path
-from harness.cli.preflight import command_preflight
-sweep, results = sys.argv[1] or None, Path(sys.argv[2])
-sys.exit(command_preflight(sweep, None, None, None, results, False))
+from harness.detect import detect_machine
+from harness.submit.preflight.plan import Limits
+from harness.submit.preflight.run import run_preflight
+short = Limits(blocks=5, block_s=0.1)
+sys.exit(run_preflight(detect_machine(), Path(sys.argv[1]), limits=short).record.exit_code)
 """
 SWEEP = """\
 name: campaign
@@ -26,30 +30,36 @@ workload: {name: stress_strain, samples: 2000}
 engine: none
 batch_size: 20
 """
+SITE = """\
+name: here
+nodes: 2
+cpus_per_node: 2
+partition: main
+launcher: srun
+environment: {{OMP_NUM_THREADS: "1"}}
+data_dir: {data_dir}
+"""
 RATE_BITS_PER_S = 200_000_000
 #: Two nodes share this machine's cores with whatever else runs on it: their speeds may differ.
 OF_THE_MACHINE = {"slow-node", "busy"}
 
 
-def preflight(
-    cluster: Cluster,
-    results: Path,
-    data_dir: Path,
-    *,
-    sweep: Path | None = None,
-    path: Path | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run it on the head, in an allocation of both nodes; ``path`` goes first for Python."""
-    places = [str(place) for place in (path, ROOT) if place is not None]
-    env = {
+def environment(*path: Path) -> dict[str, str]:
+    """Return what a user's shell has; ``path`` goes first for Python."""
+    return {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(places),
-        "HVDSCALE_DATA_DIR": str(data_dir),
+        "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT))),
     }
+
+
+def preflight(
+    cluster: Cluster, results: Path, data_dir: Path, path: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run it on the head, in an allocation of both nodes."""
     return cluster.client(
         *("salloc", "--nodes=2", "--ntasks-per-node=2", "--time=10"),
-        *(sys.executable, "-c", PROGRAM, str(sweep or ""), str(results)),
-        env=env,
+        *(sys.executable, "-c", PROGRAM, str(results)),
+        env=environment(path) | {"HVDSCALE_DATA_DIR": str(data_dir)},
     )
 
 
@@ -83,16 +93,26 @@ def only_on(node: str, folder: Path, lines: str) -> Path:
     return folder
 
 
-def test_two_good_nodes(cluster: Cluster, tmp_path: Path, data_dir: Path) -> None:
-    sweep = tmp_path / "campaign.yaml"
-    sweep.write_text(SWEEP)
-    done = preflight(cluster, tmp_path / "results", data_dir, sweep=sweep)
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    folder = tmp_path / "results" / "campaign" / "preflight"
+def test_two_good_nodes_by_a_job(cluster: Cluster, tmp_path: Path, data_dir: Path) -> None:
+    (tmp_path / "campaign.yaml").write_text(SWEEP)
+    (tmp_path / "site.yaml").write_text(SITE.format(data_dir=data_dir))
+    argv = ("preflight", "campaign.yaml", "--site", "site.yaml", "--nodes", "2", "--json")
+    sent = cluster.client(
+        *(sys.executable, "-P", "-m", "harness", *argv, "--results", "its results"),
+        env=environment(),
+        cwd=tmp_path,
+    )
+    assert sent.returncode == 0, sent.stderr
+    job = json.loads(sent.stdout)
+    state = cluster.wait_for(job["job"], "COMPLETED", "FAILED")
+    said = Path(job["log"]).read_text()
+    folder = tmp_path / "its results" / "campaign" / "preflight"
+    assert list(folder.glob("*.json")), said
     record = kept(folder)
-    assert {one.kind for one in record.findings} <= OF_THE_MACHINE, done.stdout
-    assert done.returncode == record.exit_code
-    assert [path.suffix for path in folder.iterdir()] == [".json"]
+    assert {one.kind for one in record.findings} <= OF_THE_MACHINE, said
+    assert state == ("FAILED" if record.findings else "COMPLETED")
+    # No logs where nothing failed, but the job's own, with its script.
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".out", ".sh"]
     # The workload of the sweep, on each node.
     assert (record.config.workload.options, record.config.batch_size) == ({"samples": 2000}, 20)
     assert [one.node for one in record.nodes] == ["n1", "n2"]
@@ -101,12 +121,12 @@ def test_two_good_nodes(cluster: Cluster, tmp_path: Path, data_dir: Path) -> Non
         f"eth0 {cluster.hosts.address(name)}" for name in ("n1", "n2")
     ]
     for name in ("n1", "n2"):
-        assert f"eth0 {cluster.hosts.address(name)}" in done.stdout
+        assert f"eth0 {cluster.hosts.address(name)}" in said
     # The link, by all that gradients could take here, both ways.
     ends = [(way.source, way.target) for way in link(record, "gloo")]
     assert sorted(ends) == [("n1", "n2"), ("n2", "n1")]
     assert all(way.transfer_s and way.round_trip_s for way in link(record, "gloo"))
-    assert "n1–n2" in done.stdout
+    assert "n1–n2" in said
     if link(record, "mpi"):
         assert record.transports["mpi"]["btl"] == "tcp"
     else:
@@ -122,7 +142,7 @@ def test_a_slow_link_and_other_software_on_a_node(
     lines = f"sys.path.insert(0, {str(old.parent)!r})\nos.environ['NCCL_ALGO'] = 'Tree'"
     path = only_on("n2", tmp_path / "path", lines)
     with slowed(cluster):
-        done = preflight(cluster, tmp_path / "results", data_dir, path=path)
+        done = preflight(cluster, tmp_path / "results", data_dir, path)
     assert done.returncode == 1, done.stdout + done.stderr
     record = kept(tmp_path / "results" / "preflight")
     for library in {way.library for way in record.links}:
@@ -144,7 +164,7 @@ def test_a_node_whose_torch_is_broken(cluster: Cluster, tmp_path: Path, data_dir
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('libgone.so: cannot open')\n")
     path = only_on("n2", tmp_path / "path", f"sys.path.insert(0, {str(broken.parent)!r})")
-    done = preflight(cluster, tmp_path / "results", data_dir, path=path)
+    done = preflight(cluster, tmp_path / "results", data_dir, path)
     assert done.returncode == 1, done.stdout + done.stderr
     folder = tmp_path / "results" / "preflight"
     record = kept(folder)

@@ -159,15 +159,22 @@ SLURM = Machine(
 
 
 def test_what_starts_the_programs() -> None:
-    assert starting_config(SLURM, ("n1", "n2")).launcher == "srun"
-    assert str(starting_config(SLURM, ("n1", "n2")).placement) == "2x1"
+    made = starting_config(SLURM, ("n1", "n2"), "speed")
+    assert (made.launcher, str(made.placement)) == ("srun", "2x1")
     preferring = Machine(**{**vars(SLURM), "launcher": "mpirun"})
-    assert starting_config(preferring, ("n1", "n2")).launcher == "mpirun"
-    assert resolve(starting_config(SLURM, ("n1", "n2"), mpi=True), SLURM).backend == "mpi"
+    assert starting_config(preferring, ("n1", "n2"), "gloo").launcher == "mpirun"
+    assert resolve(starting_config(SLURM, ("n1", "n2"), "mpi"), SLURM).backend == "mpi"
     alone = Machine(hosts=(Host("here", 4, 4),), device="cpu")
-    assert starting_config(alone, ("here",)).launcher == "inline"
+    assert starting_config(alone, ("here",), "speed").launcher == "inline"
     with pytest.raises(ValidationError, match="neither srun, mpirun nor horovodrun"):
-        starting_config(Machine(hosts=SLURM.hosts, device="cpu", slurm=SLURM.slurm), ("n1", "n2"))
+        starting_config(
+            Machine(hosts=SLURM.hosts, device="cpu", slurm=SLURM.slurm), ("n1", "n2"), "gloo"
+        )
+    gpus = Machine(**{**vars(SLURM), "device": "cuda"})
+    for launcher in ("srun", "mpirun"):
+        there = Machine(**{**vars(gpus), "launcher": launcher})
+        of_nccl = resolve(starting_config(there, ("n1", "n2"), "nccl"), there)
+        assert (of_nccl.launcher, of_nccl.backend) == (launcher, "nccl")
     assert [host.name for host in of_nodes(SLURM, ("n1", "n3")).hosts] == ["n1", "n3"]
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from harness.cli.preflight import command_preflight
 from harness.config import RunConfig
-from harness.errors import StoreError
-from harness.submit.preflight.answers import Linked
-from harness.submit.preflight.clocks import CpuSampler, shares
+from harness.errors import ConfigError, StoreError
+from harness.provenance.notes import Notes
+from harness.submit.preflight import facts
+from harness.submit.preflight.answers import Linked, ready_path
+from harness.submit.preflight.clocks import CpuSampler, GpuSampler, shares
 from harness.submit.preflight.judge import judge
 from harness.submit.preflight.plan import Limits
 from harness.submit.preflight.record import Clock, NodeReport, Preflight, read_preflight
@@ -168,8 +174,10 @@ def test_blocks_fit_into_their_time() -> None:
 def test_programs_begin_together_and_wait_for_nobody_for_ever(tmp_path: Path) -> None:
     times = iter(range(1000))
     limits = Limits(patience_s=3.0)
-    assert not together(tmp_path, "0-0", 2, limits, lambda: float(next(times)))
-    assert together(tmp_path, "1-0", 2, limits, lambda: 0.0)
+    ready_path(tmp_path, 0, 0).touch()
+    assert not together(tmp_path, 2, limits, lambda: float(next(times)))
+    ready_path(tmp_path, 1, 0).touch()
+    assert together(tmp_path, 2, limits, lambda: 0.0)
 
 
 def test_a_cpu_that_throttles_while_it_is_watched(tmp_path: Path) -> None:
@@ -187,3 +195,62 @@ def test_a_cpu_that_throttles_while_it_is_watched(tmp_path: Path) -> None:
 def test_a_reason_has_the_share_of_its_samples() -> None:
     assert shares([("a", "b"), ("a",), ()]) == {"a": 0.667, "b": 0.333}
     assert shares([]) == {}
+
+
+class FakeGpu:
+    """Stands for ``telemetry.nvml.Device``: each reading is the next of ``rows``."""
+
+    columns = ("sm_clock_mhz", "throttle_reasons_bits")
+
+    def __init__(self, index: int, *rows: tuple[float, float]) -> None:
+        self.index, self._rows = index, iter(rows)
+
+    def read(self, fresh: bool) -> list[float]:
+        return list(next(self._rows))
+
+
+def test_gpus_tell_clock_and_why_it_is_low() -> None:
+    nan = float("nan")
+    gpu: Any = FakeGpu(3, (1980.0, 0x4), (1500.0, 0x44), (nan, nan))
+    sampler = GpuSampler((gpu,))
+    for _ in range(3):
+        sampler.sample()
+    assert sampler.clocks() == (
+        Clock(
+            device="GPU 3",
+            mhz=(1980.0, 1500.0),
+            throttle={"hw_thermal_slowdown": 0.5, "sw_power_cap": 1.0},
+        ),
+    )
+
+
+def test_facts_of_this_node() -> None:
+    found = facts.collect([], Notes())
+    assert found["Python"] == platform.python_version()
+    assert found["kernel"] == platform.release()
+    assert found["numpy"] == np.__version__
+    assert "GPU" not in found
+
+
+def test_a_variable_that_changes_a_measurement_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    monkeypatch.setenv("NCCL_SECRET_KEY", "x")
+    found = facts.collect([], Notes())
+    assert found["$NCCL_ALGO"] == "Tree"
+    assert not any("SECRET" in name for name in found)
+
+
+def test_gpus_of_two_kinds_in_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        facts.gpu, "collect", lambda uuid: {"model": "A" if uuid == "1" else "B", "driver": "580"}
+    )
+    found = facts.collect(["1", "2", "3"], Notes())
+    assert found["GPU"] == "1x A, 2x B"
+    assert found["NVIDIA driver"] == "3x 580"
+
+
+def test_one_machine_has_one_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(ConfigError, match="this is one machine and no allocation: give --site"):
+        command_preflight(None, None, 2, None, tmp_path, False)
+    assert list(tmp_path.iterdir()) == []

@@ -60,6 +60,11 @@ def report_path(folder: Path, rank: int) -> Path:
     return folder / f"node-{rank}.json"
 
 
+def ready_path(folder: Path, rank: int, device: int) -> Path:
+    """Return the file whose being there says that a device's program is not to be waited for."""
+    return folder / f"ready-{rank}-{device}"
+
+
 def log_path(folder: Path, program: str, name: str) -> Path:
     """Return where a program prints to."""
     return folder / f"{program}-{name}.log"

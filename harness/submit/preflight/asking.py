@@ -13,6 +13,7 @@ from harness.config.faults import validated
 from harness.detect import Machine
 from harness.errors import ValidationError
 from harness.legal import is_here
+from harness.submit.preflight.plan import Stage
 from workloads import registry
 
 _SAMPLES = {False: 20_000, True: 1_024}  # by whether they are images: enough for some batches
@@ -68,11 +69,11 @@ def _smaller(name: str, options: Mapping[str, Any], batch: int) -> dict[str, int
     return found
 
 
-def starting_config(machine: Machine, nodes: Sequence[str], *, mpi: bool = False) -> RunConfig:
+def starting_config(machine: Machine, nodes: Sequence[str], stage: Stage) -> RunConfig:
     """Return a point whose launch starts one program on each of ``nodes``.
 
     One node that is this one needs no launcher. Else what the site prefers, or srun, or the MPI's
-    own; with ``mpi`` as ranks of an MPI job. ValidationError where nothing can.
+    own; for the stage ``mpi`` as ranks of an MPI job. ValidationError where nothing can.
     """
     data: dict[str, Any] = {
         "workload": {"name": "stress_strain"},  # never loaded: only its launch is asked for
@@ -80,22 +81,22 @@ def starting_config(machine: Machine, nodes: Sequence[str], *, mpi: bool = False
         "cores_per_rank": "share",
         "batch_size": 1,
     }
-    if mpi:
-        data |= _MPI[machine.device]
-        if machine.launcher == "mpirun":
-            data["launcher"] = "mpirun"
-        return validated(RunConfig, data, "preflight")
+    mpi = _MPI[machine.device]
+    if stage == "mpi":
+        preferred = {"launcher": "mpirun"} if machine.launcher == "mpirun" else {}
+        return validated(RunConfig, data | mpi | preferred, "preflight")
     if len(nodes) == 1 and (machine.slurm is None or _is_here(nodes[0])):
         return validated(RunConfig, data | {"engine": "none", "launcher": "inline"}, "preflight")
+    nccl = {"backend": "nccl"} if stage == "nccl" else {}  # its environment is then the campaign's
     ways = {
         "srun": {"engine": "ddp", "backend": "gloo", "launcher": "srun"},
-        "mpirun": _MPI[machine.device] | {"launcher": "mpirun"},
+        "mpirun": mpi | {"launcher": "mpirun"},
         "horovodrun": {"engine": "horovod", "backend": "gloo", "launcher": "horovodrun"},
     }
-    preferred = [name for name in ways if name == machine.launcher]
-    for name in (*preferred, *ways):
+    first = [name for name in ways if name == machine.launcher]
+    for name in (*first, *ways):
         if is_here(name, machine):
-            return validated(RunConfig, data | ways[name], "preflight")
+            return validated(RunConfig, data | ways[name] | nccl, "preflight")
     raise ValidationError(
         "preflight: neither srun, mpirun nor horovodrun is here to start a program on each node"
     )

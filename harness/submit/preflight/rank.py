@@ -28,6 +28,7 @@ from harness.submit.preflight.answers import (
     Trained,
     log_path,
     read_trained,
+    ready_path,
     report_path,
     trained_path,
 )
@@ -88,7 +89,14 @@ def _speed(task: Task, path: Path, place: RankPlace) -> None:
         _start(task, "speed", f"{place.rank}-{device}", (path, place.rank, device), threads)
         for device in range(count)
     ]
-    _wait(children, task.timeout_s, sampler.sample)
+
+    def meanwhile() -> None:
+        sampler.sample()
+        for device, child in enumerate(children):
+            if child.process.poll():  # the other devices need not wait for what has failed
+                ready_path(task.folder, place.rank, device).touch()
+
+    _wait(children, task.timeout_s, meanwhile)
     faults = [fault for child in children if (fault := child.fault())]
     if not count:
         faults = ["nvidia-smi shows no GPU here"]

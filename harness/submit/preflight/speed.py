@@ -23,7 +23,7 @@ from harness.measure.window import warm_up
 from harness.provenance import nccl
 from harness.provenance.notes import Notes
 from harness.store import write_atomic
-from harness.submit.preflight.answers import Trained, trained_path
+from harness.submit.preflight.answers import Trained, ready_path, trained_path
 from harness.submit.preflight.plan import Limits, Task
 from harness.submit.preflight.record import Speed
 from workloads import registry
@@ -46,7 +46,8 @@ def main(task: Task, rank: int, device: int) -> int:
     feed = engine.feed("device", samples, shard)
     warm = warm_up(step, feed.next, engine, config.measure)
     steps, blocks = block_plan(task.limits, warm.step_s)
-    together(task.folder, f"{rank}-{device}", len(task.nodes) * task.devices, task.limits)
+    ready_path(task.folder, rank, device).touch()
+    together(task.folder, len(task.nodes) * task.devices, task.limits)
     found = tuple(timed_block(step, feed, engine, steps) for _ in range(blocks))
     feed.close()
     speed = Speed(device=device, batch=config.rank_batch, block_steps=steps, looks_step_s=(found,))
@@ -63,17 +64,12 @@ def block_plan(limits: Limits, step_s: float) -> tuple[int, int]:
 
 
 def together(
-    folder: Path,
-    name: str,
-    count: int,
-    limits: Limits,
-    clock: Callable[[], float] = time.monotonic,
+    folder: Path, count: int, limits: Limits, clock: Callable[[], float] = time.monotonic
 ) -> bool:
-    """Wait until ``count`` programs are as far; False where patience ended first.
+    """Wait until ``count`` programs are ready; False where patience ended first.
 
-    By files: nothing else connects nodes that may not reach each other.
+    By files (``ready_path``): nothing else connects nodes that may not reach each other.
     """
-    (folder / f"ready-{name}").touch()
     deadline = clock() + limits.patience_s
     # Listing opens the folder, which makes a network file system look for others' new files.
     while sum(1 for entry in os.listdir(folder) if entry.startswith("ready-")) < count:

@@ -153,7 +153,7 @@ def _launch(place: Place, task: Task, task_file: Path) -> tuple[str, Ending]:
     launcher = ""
     try:
         machine = of_nodes(place.machine, task.nodes)
-        config = starting_config(machine, task.nodes, mpi=task.stage == "mpi")
+        config = starting_config(machine, task.nodes, task.stage)
         resolved = resolve(config, machine)
         launcher = resolved.launcher
         made = build(

@@ -7,9 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 from harness import watchdog
+from harness.processes import MARKER
 
 ROOT = Path(__file__).parents[2]
 
@@ -108,3 +113,59 @@ def test_a_reused_pid_is_no_match() -> None:
         assert watchdog._start_time(child.pid) not in (None, own)
         child.kill()
     assert watchdog._start_time(child.pid) is None
+
+
+#: A launcher that starts a rank and says its pid; nothing of it is this process's child.
+LAUNCHER = """
+import subprocess, sys, time
+rank = subprocess.Popen([sys.executable, "-c", sys.argv[1], "60"], stdout=subprocess.PIPE)
+print(rank.stdout.readline().decode(), flush=True)
+time.sleep(60)
+"""
+
+
+@contextmanager
+def launched(**environ: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Give a launcher and the pid of its rank, whose watchdog is set; neither stays."""
+    launcher = start(LAUNCHER, RANK, **environ)
+    assert launcher.stdout is not None
+    rank = int(launcher.stdout.readline())
+    try:
+        yield launcher, rank
+    finally:
+        launcher.kill()
+        with suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGKILL)
+        launcher.communicate()
+
+
+def ends(pid: int, within_s: float) -> bool:
+    """Wait until a process has ended; a zombie has."""
+    deadline = time.monotonic() + within_s
+    while watchdog._start_time(pid) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_launchers_daemon_dies_and_the_rank_ends(stopped: bool) -> None:
+    """Also a rank that cannot look itself: on another node nobody else would end it."""
+    with launched(**{MARKER: "a launch"}) as (launcher, rank):
+        if stopped:
+            os.kill(rank, signal.SIGSTOP)
+        launcher.kill()
+        assert ends(rank, 10.0)
+
+
+def test_what_no_runner_started_may_outlive_its_shell() -> None:
+    with launched(**{MARKER: ""}) as (launcher, rank):
+        launcher.kill()
+        launcher.wait()
+        assert not ends(rank, 0.5)
+
+
+def test_slurms_own_daemon_ends_its_ranks_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "_command", {os.getppid(): "slurmstepd"}.__getitem__)
+    assert watchdog._hang_on_parent() == 0

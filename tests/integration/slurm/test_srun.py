@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from harness.record import RunRecord
-from harness.store import Store
+from tests.integration.slurm import jobs
 from tests.integration.slurm.cluster import Cluster
-
-ROOT = Path(__file__).parents[3]
-PYTHON = sys.executable
+from tests.integration.slurm.jobs import PYTHON, ROOT, Job
 
 SWEEP = """\
-name: {name}
 workload: {{name: stress_strain, samples: 2000}}
 engine: {engine}
 backend: {backend}
@@ -38,39 +32,15 @@ POINTS = {
 MPI_PROGRAM = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
 
 
-@dataclass(frozen=True)
-class Job:
-    """A batch job that has ended."""
-
-    exit_code: int
-    output: str
-    results: Path
-
-    def record(self, name: str) -> RunRecord:
-        """Return the only record of a sweep."""
-        (record,) = Store.open(self.results / name).records()
-        return record
-
-
 def submit(cluster: Cluster, folder: Path, data_dir: Path, nodes: int, *lines: str) -> Job:
     """Run ``lines`` as a batch script on ``nodes`` whole nodes and wait for its end."""
-    script, output = folder / "job.sh", folder / "job.out"
-    exports = [f"export HVDSCALE_DATA_DIR={data_dir}", "export OMP_NUM_THREADS=1"]
-    script.write_text("\n".join(["#!/bin/bash", *exports, f"cd {ROOT}", *lines, ""]))
-    done = cluster.client(
-        *("sbatch", "--wait", f"--nodes={nodes}", "--ntasks-per-node=2", "--time=5"),
-        f"--output={output}",
-        str(script),
-    )
-    said = output.read_text() if output.exists() else done.stderr
-    return Job(done.returncode, said, folder / "results")
+    env = {"HVDSCALE_DATA_DIR": str(data_dir)}
+    return jobs.wait(cluster, folder, jobs.start(cluster, folder, lines, nodes=nodes, env=env))
 
 
 def command(folder: Path, name: str) -> str:
     """Write a sweep of one point and return the line that runs it."""
-    sweep = folder / f"{name}.yaml"
-    sweep.write_text(SWEEP.format(name=name, **POINTS[name]))
-    return f"{PYTHON} -m harness run {sweep} --results {folder / 'results'}"
+    return jobs.command(folder, name, SWEEP.format(**POINTS[name]))
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +105,13 @@ def test_a_record_under_srun_is_done(
     """Another allocation finds it, and runs nothing again."""
     line = command(tmp_path, "none").replace(str(tmp_path / "results"), str(job.results))
     again = submit(cluster, tmp_path, data_dir, 2, line)
-    assert again.exit_code == 0
+    assert again.state == "COMPLETED"
     assert "1 done" in again.output
 
 
 def test_an_allocation_of_one_node(cluster: Cluster, tmp_path: Path, data_dir: Path) -> None:
     job = submit(cluster, tmp_path, data_dir, 1, command(tmp_path, "ddp"))
-    assert job.exit_code == 0, job.output
+    assert job.state == "COMPLETED", job.output
     assert job.record("ddp").resolved.hosts == ("n1",)
 
 

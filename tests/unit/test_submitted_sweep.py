@@ -21,7 +21,8 @@ from harness.analysis.frame import frame
 from harness.analysis.models.predict import predict
 from harness.analysis.models.render import render_predictions
 from harness.analysis.models.whatif import render_what_if, what_if
-from harness.analysis.plots import PLOTS, draw
+from harness.analysis.plots import draw
+from harness.analysis.plots.pareto import pareto
 from harness.analysis.report import report_html
 from harness.analysis.results import Results, load_results
 from harness.analysis.scaling import Curve, curves
@@ -30,6 +31,7 @@ from harness.record import RunRecord
 from tests import factories
 from tests.factories import config
 from tests.unit.submitted import BASE_ARRAY, BATCHES, element_record, rate, submitted
+from tests.unit.test_table import check_golden
 
 SAID = "its base was measured in other jobs: what differs between jobs looks like scaling"
 UNPAIRED = "no base in the block"
@@ -54,6 +56,12 @@ def own() -> dict[str, Curve]:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Results:
     records = submitted(shared_base=True, backends=("mpi", "gloo"), batches=(75,))
     return load_results(factories.write_results(tmp_path_factory.mktemp("x") / "s", records))
+
+
+@pytest.fixture(scope="module")
+def another_base(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("x") / "s"
+    return load_results(factories.write_results(folder, submitted(batches=(75,))), base="horovod@2")
 
 
 class TestBasesBesideTheirPoints:
@@ -233,6 +241,7 @@ class TestSaid:
         lines = [line for line in text.splitlines() if SAID in line]
         assert [line.partition(";")[0] for line in lines] == ["gloo, batch 75", "mpi, batch 75"]
         assert UNPAIRED not in text
+        check_golden("table_apart.txt", text + "\n")
 
     @pytest.mark.parametrize("name", ["speedup", "efficiency"])
     def test_figures(self, shared: Results, name: str) -> None:
@@ -246,9 +255,7 @@ class TestSaid:
         bases = [row for row in rows if row["row"] == "point" and row["engine"] == "none"]
         assert {row["base_apart"] for row in bases} == {""}
 
-    def test_every_figure_can_be_drawn_with_its_ideal(self, shared: Results) -> None:
-        names = {drawn.name for drawn in draw(shared)}
-        assert names == set(PLOTS) - {"utilisation", "epoch_time"}
+    def test_the_ideal_is_of_the_base_that_is_apart(self, shared: Results) -> None:
         (drawn,) = draw(shared, ["throughput"])
         base = next(c for c in shared.curves if c.engine == "none").points[0]
         (ideal,) = (
@@ -258,7 +265,7 @@ class TestSaid:
         assert y / x == pytest.approx(base.throughput_samples_per_s.estimate)
 
     def test_report(self, shared: Results) -> None:
-        html = report_html(shared)
+        html = report_html(shared)  # with every figure that there is
         assert html.count(SAID.replace("its", "The", 1)) == 2  # the answer, and below the table
         assert f"Caution: {SAID}" in html
         assert "Where no block has both a point and its base" in html
@@ -284,6 +291,10 @@ class TestSaid:
         assert point.efficiency.low == pytest.approx(theirs.low)
         assert point.efficiency.estimate == pytest.approx(theirs.estimate)
         assert SAID in render_advice(advise([shared], Goal()))
+        plot = pareto(advice)
+        assert plot is not None
+        apart = {(row["engine"], row["base_apart"]) for row in plot.rows}
+        assert apart == {("none", None), ("horovod", "other jobs")}
 
     def test_prediction_and_replay(self, shared: Results) -> None:
         part = replace(shared, curves=tuple(c for c in shared.curves if c.backend == "mpi"))
@@ -336,6 +347,24 @@ class TestDiagnosisApart:
         parts = {each.limiter: each.time_s for each in one.findings}
         assert parts["contention"].high > parts["contention"].estimate + 1e-6
         assert parts["stragglers"].high == pytest.approx(parts["stragglers"].estimate)
+
+
+class TestAnotherBase:
+    """Elements have one placement: any other that is named as the base was in other jobs."""
+
+    def test_is_apart_except_for_itself(self, another_base: Results) -> None:
+        curve = next(c for c in another_base.curves if c.engine == "horovod")
+        assert [point.apart for point in curve.points] == [False, True, True, True]
+        assert curve.points[0].speedup.estimate == 1.0
+        assert apart_text(curve) == f"at N=4, N=8, N=10 {SAID}"
+        ratio = true_speedup("2x4", 75) / true_speedup("1x2", 75)
+        assert curve.points[2].speedup.estimate == pytest.approx(ratio, rel=0.2)
+
+    def test_with_an_all_reduce_of_its_own_is_diagnosed_too(self, another_base: Results) -> None:
+        for one in diagnose(another_base, worst=4):
+            lost = sum(each.time_s.estimate for each in one.findings if each.kind == "lost")
+            if SAID in one.cautions:
+                assert lost == pytest.approx(one.lost_s.estimate, rel=1e-9)
 
 
 class TestPlots:

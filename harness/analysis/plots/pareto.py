@@ -217,6 +217,7 @@ def _rows(one: Answer) -> list[Row]:
             **columns("time", "s", c.time_s),
             **columns("device_hours", "", c.device_hours),
             **columns("efficiency", "", c.efficiency),
+            "base_apart": c.apart,
             **support(c.time_s),
             "front": one.comparable and c in best, "advised": c is one.recommended,
             "misses": "; ".join(c.misses),

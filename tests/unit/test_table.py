@@ -229,7 +229,7 @@ def test_a_batch_alone_is_told(cold_s: float | None, told: str, tmp_path: Path) 
 def test_a_sequential_interval_is_called_one(tmp_path: Path) -> None:
     plain, last = _two(5), _two(6, sequential=True)[-2:]
     text = render_table(factories.write_results(tmp_path / "s", [*plain, *last]))
-    assert "95 % intervals: t, 6 blocks of one allocation, sequential" in text
+    assert "; t, 6 blocks of one allocation, sequential" in text
     assert "sequential: measuring ended when the interval was narrow, which" in text
     assert "sequential" not in render_table(factories.write_results(tmp_path / "t", plain))
 

@@ -47,6 +47,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 JobRequeue=1
+GresTypes=gpu
 SlurmdParameters=config_overrides
 ReturnToService=2
 EnforcePartLimits=ALL

@@ -134,7 +134,7 @@ class Hosts:
     names: tuple[str, ...]
     shared: Sequence[Path] = ()
     _running: dict[str, Host] = field(default_factory=dict)
-    _networks: set[str] = field(default_factory=set)  # their identities, of all that ever ran
+    networks: set[str] = field(default_factory=set)  # their identities, of all that ever ran
 
     def start(self) -> None:
         """Make the head and all nodes; RuntimeError with what was said where that fails."""
@@ -217,7 +217,7 @@ class Hosts:
         found = [
             f"process {pid}: {command}"
             for pid, command in processes()
-            if _network(pid) in self._networks
+            if _network(pid) in self.networks
         ]
         mounts = Path("/proc/self/mounts").read_text().splitlines()
         return found + [f"mount: {line}" for line in mounts if str(self.folder) in line]
@@ -258,7 +258,7 @@ class Hosts:
             raise RuntimeError(f"host {name} did not start: {log.read_text()}")
         host = Host(int(line), process)
         self._running[name] = host
-        self._networks.add(_network(host.pid))
+        self.networks.add(_network(host.pid))
         return host
 
     def _in_network(self, name: str, *argv: str) -> str:

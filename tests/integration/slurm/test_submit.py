@@ -58,11 +58,11 @@ class Campaign:
     def folder(self) -> Path:
         return self.results / "scale"
 
-    def submit(self, *options: str) -> subprocess.CompletedProcess[str]:
+    def submit(self, *options: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         # What this shell has of the harness's own is nothing to the jobs.
         shell = {"HVDSCALE_LAUNCHER": "mpirun", "HVDSCALE_DATA_DIR": "/nowhere"}
         done = self.cluster.client(*self._argv, *options, env=shell, cwd=self._cwd)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return done
 
     def submitted(self, *options: str) -> tuple[dict[str, ArrayManifest], str | None]:
@@ -192,3 +192,13 @@ def check_records(user: Campaign) -> None:
         assert any(re.fullmatch(rf"scale-{placement}-\d+_0\.out", log) for log in logs), logs
     state = json.loads((user.folder / "points.json").read_text())
     assert len(state["points"]) == 4
+
+
+def test_slurms_own_words_where_it_refuses(
+    cluster: Cluster, tmp_path: Path, data_dir: Path
+) -> None:
+    user = Campaign(cluster, tmp_path, data_dir)
+    done = user.submit("--site-set", "partition=nowhere", code=1)
+    assert "invalid partition" in done.stderr
+    assert "0 of 3 arrays are submitted" in done.stderr
+    assert done.stdout == ""

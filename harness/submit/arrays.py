@@ -98,11 +98,20 @@ def make_arrays(
     )
 
 
-def check_times(work: Work, site: Site, asked: Wanted) -> None:
-    """Raise ConfigError where a point with its base does not fit into a job of the site."""
+def check_times(work: Work, site: Site, asked: Wanted, points_per_job: int | None = None) -> None:
+    """Raise ConfigError where elements would not fit into a job of the site.
+
+    As ``make_arrays`` would, of all launches: whoever asks has not yet looked at what is missing.
+    """
+    names = (*asked.points, *asked.timelines)
+    if points_per_job is not None:
+        packer = _Packer(work, site, asked, points_per_job)
+        for together in _by_placement(work, names).values():
+            list(packer.pack(0, together))
+        return
     packer = _Packer(work, site, asked, 1)
     seen: set[tuple[float, float]] = set()
-    for name in (*asked.points, *asked.timelines):
+    for name in names:
         base = asked.base_of.get(name)
         times = (packer.time_s(name), packer.time_s(base) if base else 0.0)
         if times not in seen:  # thousands of points have a handful of times

@@ -83,7 +83,7 @@ def submit(
     python = site.python or sys.executable
     work = schedule.planned(sweep, site.machine(sys.executable), results, training=training)
     asked = wanted(work, shared_base=wishes.shared_base)
-    check_times(work, site, asked)
+    check_times(work, site, asked, wishes.points_per_job)
     log_folder(work.folder)
     data_dir = Path(site.data_dir) if site.data_dir is not None else default_data_dir()
     draft = _Draft(work, site, asked, wishes, data_dir, python, note)

@@ -214,6 +214,17 @@ class TestNothingIsWritten:
         assert files(tmp_path) == {}
         assert fake.calls == []
 
+    def test_where_so_many_points_do_not_fit_into_a_job(
+        self, tmp_path: Path, fake: FakeSlurm
+    ) -> None:
+        site = make_site(time_per_point="2:00", max_time="10:00")
+        sweep = make_sweep(batch_size=[10, 20, 30])
+        with pytest.raises(ConfigError, match="take a smaller --points-per-job"):
+            sent(tmp_path, sweep, site, points_per_job=3)
+        assert files(tmp_path) == {}
+        sent(tmp_path, sweep, site, points_per_job=1)
+        assert len(launches(fake.arrays)) == 18
+
     def test_where_there_is_no_slurm(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(slurm, "is_here", lambda: False)
         with pytest.raises(MissingDependencyError, match="login node"):

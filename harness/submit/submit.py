@@ -23,8 +23,9 @@ from harness.runner.share import blocks_asked
 from harness.runner.stale import stale_check
 from harness.store import BrokenError, MissingError, Store, write_atomic
 from harness.store.files import named_errors
-from harness.submit.arrays import Wanted, check_times, make_arrays, wanted
+from harness.submit.arrays import check_times, make_arrays, wanted
 from harness.submit.manifest import Jobs, manifest_path
+from harness.submit.packing import Wanted
 from harness.submit.queued import Queued, queued, submissions
 from harness.submit.script import log_folder
 from harness.submit.site import Site

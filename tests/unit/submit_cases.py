@@ -15,8 +15,9 @@ from harness.config import Sweep, parse_sweep
 from harness.runner import schedule
 from harness.runner.schedule import Work
 from harness.slurm import Job, SchedulerError
-from harness.submit.arrays import Wanted, wanted
+from harness.submit.arrays import wanted
 from harness.submit.manifest import ArrayManifest
+from harness.submit.packing import Wanted
 from harness.submit.site import Site
 
 PYTHON = "/opt/env/bin/python"

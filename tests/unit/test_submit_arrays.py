@@ -16,15 +16,9 @@ from harness.config.instruments import is_timeline
 from harness.errors import ConfigError
 from harness.runner.estimate import START_S, launch_s
 from harness.runner.schedule import Work
-from harness.submit.arrays import (
-    GENEROUS,
-    MARGIN_S,
-    check_times,
-    launch_time_s,
-    make_arrays,
-    wanted,
-)
+from harness.submit.arrays import check_times, make_arrays, wanted
 from harness.submit.manifest import ArrayManifest, Element
+from harness.submit.packing import GENEROUS, MARGIN_S, launch_time_s
 from harness.submit.site import Site
 from tests.unit.submit_cases import asked_of, gpu_site, make_site, make_sweep, make_work
 

@@ -175,6 +175,15 @@ def test_a_base_in_other_blocks_only_divides_the_means_and_is_marked() -> None:
     assert point.launches[0].speedup is None
 
 
+def test_a_base_that_pairs_with_no_point_has_no_part_where_all_points_have_pairs() -> None:
+    other = {**factories.PROVENANCE, "cpu_model": "Old CPU"}
+    lone = record(config("none"), 7, throughput=1.0, is_base=True, provenance=other)
+    records = [*_pair(2, (150.0, 160.0), (100.0, 100.0)), lone]
+    curve = next(c for c in curves(frame(records), mixed=True) if c.engine == "horovod")
+    assert (curve.unlike, curve.apart) == (None, None)
+    assert list(curve.base_rates.values()) == [100.0, 100.0]
+
+
 def test_another_base_can_be_named() -> None:
     records = factories.records((1, 2), ("mpi",), (75,), blocks=2, noise=0.0)
     curve = _by_label(records, base="horovod@1")["mpi, batch 75"]

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.record import RunRecord
 from harness.store import Store
 from tests.requirements import require_modules
@@ -68,6 +70,7 @@ class Job:
         return sorted(found, key=lambda one: one.started_at)
 
 
+@pytest.mark.slow
 def test_ranks_read_a_copy_that_is_made_once_and_cleaned_away(
     tmp_path: Path, data_dir: Path
 ) -> None:

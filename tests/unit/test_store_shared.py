@@ -76,6 +76,7 @@ def element(path: Path, process: int, links: bool, start: Any, answers: Any) -> 
     answers.put(Outcome(process, tuple(written), tuple(refused), tuple(attempts), moved))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
 def test_every_run_has_one_winner_and_its_own_raw_files(tmp_path: Path, links: bool) -> None:
     path = tmp_path / "results" / "sweep"

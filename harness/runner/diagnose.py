@@ -11,6 +11,7 @@ from harness.record import Status
 from harness.runner.causes import cause_of, known_cause
 from harness.runner.launcher import Ending
 from harness.runner.logs import Logs, RankLog
+from harness.runner.srun_log import first_failed
 
 #: Horovod 0.28.1, ``stall_inspector.cc``: it ends the job after this line.
 STALL_SHUTDOWN = "is stalled for longer than"
@@ -197,6 +198,8 @@ def _from_words(logs: Logs) -> str | None:
 
 def _fatal(logs: Logs) -> tuple[str, int] | None:
     """Return (rank, exit code) of the rank that failed first; a negative code is a signal."""
+    if (task := first_failed(logs.launcher)) is not None:
+        return task.rank, task.code
     text = re.sub(r"\s+", " ", "\n".join(logs.launcher))  # Open MPI breaks its lines anywhere
     root = text.partition(_ROOT_CAUSE)[2] or text
     # What torchrun observed first can be the rank that only lost its peer: a signal that did not
@@ -227,7 +230,9 @@ def _from_launcher(logs: Logs) -> str | None:
             )
         if code > 0 and exit_name(code).startswith("exit") and (error := _from_tagged(logs)):
             return error
-        return f"rank {rank} ended with {exit_name(code)}{_hint(code)}"
+        task = first_failed(logs.launcher)
+        where = f" on {task.node}" if task is not None else ""
+        return f"rank {rank}{where} ended with {exit_name(code)}{_hint(code)}"
     return _from_tagged(logs)
 
 

@@ -1,0 +1,40 @@
+"""What ``srun`` says in its own log of a step that failed. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# "srun: error: n2: task 1: Killed", "srun: error: n[1-2]: tasks 0-1: Exited with exit code 2"; the
+# first of several tasks is named.
+_ENDED = re.compile(r"^srun: error: (\S+): tasks? (\d+)[\d,-]*: (.+?)(?: \(core dumped\))?\s*$")
+_EXITED = re.compile(r"Exited with exit code (\d+)")
+_SIGNALS = {signal.strsignal(number): -number for number in signal.valid_signals()}
+
+
+@dataclass(frozen=True)
+class TaskEnd:
+    """A task that was no success; a task of a step is a rank."""
+
+    rank: str
+    node: str  # compressed where several ended alike: "n[1-2]"
+    code: int  # negative: the signal that ended it
+
+
+def first_failed(lines: Iterable[str]) -> TaskEnd | None:
+    """Return the task that failed first, as far as ``srun`` names it.
+
+    After the first one ``srun`` ends all others with SIGTERM: those are not told.
+    """
+    for line in lines:
+        match = _ENDED.match(line)
+        if match is None:
+            continue
+        node, rank, how = match.groups()
+        exited = _EXITED.fullmatch(how)
+        code = int(exited[1]) if exited else _SIGNALS.get(how)
+        if code is not None and code != -signal.SIGTERM:
+            return TaskEnd(rank, node, code)
+    return None

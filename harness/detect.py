@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ class Machine:
     python_by_backend: Mapping[str, str] = field(default_factory=dict)
     launcher: str | None = None  # what the site prefers, where a config leaves it open
     exported: tuple[str, ...] = ()  # variables here that ranks on other hosts need, by name
+    outside: bool = False  # this process is on none of ``hosts``: ``salloc`` on a login node
 
     @property
     def allocation(self) -> str:
@@ -111,6 +112,7 @@ def detect_machine(slots: int | None = None) -> Machine:
     cores = usable_cores()
     here = Host(os.uname().nodename, cores, len(gpus) if device == "cuda" else cores)
     hosts = _allocated_hosts(os.environ, here, device) if slurm else (here,)
+    outside = slurm is not None and is_outside(os.environ, here.name, hosts)
     if slots is not None:
         hosts = tuple(Host(host.name, host.cores, slots) for host in hosts)
     return Machine(
@@ -120,10 +122,11 @@ def detect_machine(slots: int | None = None) -> Machine:
         slurm=slurm,
         launchers=detect_launchers(),
         modules=frozenset(name for name in MODULES if _importable(name)),
-        interfaces=_interfaces(os.environ),
+        interfaces=_interfaces(os.environ, outside),
         python_by_backend=_python_by_backend(os.environ),
         launcher=os.environ.get(LAUNCHER) or None,
         exported=exported_names(os.environ),
+        outside=outside,
     )
 
 
@@ -292,10 +295,15 @@ def network_interfaces() -> tuple[str, ...]:
     return tuple(names)
 
 
-def _interfaces(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the interfaces that ranks may meet over: the one that was named, or all."""
+def _interfaces(env: Mapping[str, str], outside: bool) -> tuple[str, ...]:
+    """Return the interfaces that ranks may meet over: the one that was named, or all.
+
+    None where the ranks will be on other hosts only: theirs may have other names.
+    """
     named = env.get(INTERFACE)
-    return (named,) if named else network_interfaces()
+    if named:
+        return (named,)
+    return () if outside else network_interfaces()
 
 
 def detect_slurm() -> Slurm | None:
@@ -349,6 +357,17 @@ def _allocated_hosts(env: Mapping[str, str], here: Host, device: str) -> tuple[H
         Host(name, count, here.slots if device == "cuda" else count)
         for name, count in zip(names, cores, strict=True)
     )
+
+
+def is_outside(env: Mapping[str, str], name: str, hosts: Sequence[Host]) -> bool:
+    """Say whether a process of an allocation is on none of its nodes.
+
+    Slurm names the node to all that it starts there, whatever the node calls itself; ``salloc``
+    starts its shell where it was typed, unless a site has it otherwise.
+    """
+    if env.get("SLURMD_NODENAME"):
+        return False
+    return name.split(".")[0] not in {host.name.split(".")[0] for host in hosts}
 
 
 def _expand_hosts(text: str) -> list[str]:

@@ -130,6 +130,8 @@ def choose(config: RunConfig, machine: Machine, hosts: int = 1) -> Row:
             f"launcher {fitting[0].launcher} starts the ranks of one node, but placement "
             f"{config.placement} is on {hosts}; use launcher: srun inside a Slurm allocation"
         )
+    if machine.outside:
+        wide = _reaching(wide)
     return _preferred(wide, config, machine, hosts)
 
 
@@ -180,6 +182,17 @@ def _check_single(config: RunConfig) -> None:
         )
 
 
+def _reaching(rows: list[Row]) -> list[Row]:
+    """Leave out what starts ranks on its own host, which is none of the allocation's."""
+    found = [r for r in rows if r.launcher not in ("inline", "torchrun")]
+    if not found:
+        raise ValidationError(
+            f"launcher {rows[0].launcher} starts ranks on the host it is on, and this one is none "
+            "of the allocation's nodes; use launcher: srun, or a shell on a node (srun --pty bash)"
+        )
+    return found
+
+
 def _preferred(rows: list[Row], config: RunConfig, machine: Machine, hosts: int) -> Row:
     """The site's; else the first that is here, and across an allocation's hosts srun where it can.
 
@@ -198,7 +211,7 @@ def _preferred(rows: list[Row], config: RunConfig, machine: Machine, hosts: int)
     if not there:
         return rows[0]  # validation names what is missing
     slurm = next((r for r in there if r.launcher == "srun"), None)
-    if slurm is not None and hosts > 1 and _srun_works(slurm, machine):
+    if slurm is not None and (hosts > 1 or machine.outside) and _srun_works(slurm, machine):
         return slurm
     return next((r for r in there if r.launcher != "srun"), there[0])
 

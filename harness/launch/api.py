@@ -51,6 +51,11 @@ class Launch:
         return len(self.resolved.placement) == 1
 
     @property
+    def here(self) -> bool:
+        """Say whether all ranks are on the host of the process that starts them."""
+        return self.one_host and not self.machine.outside
+
+    @property
     def even(self) -> bool:
         """Say whether every host has as many ranks as the others."""
         return len(set(self.resolved.placement)) == 1
@@ -59,10 +64,10 @@ class Launch:
     def host_names(self) -> tuple[str, ...]:
         """Return the hosts as a launcher is told them.
 
-        The only host is always this one, and "localhost" resolves where a machine's own name may
-        not (containers); a launcher that cannot resolve a name takes it for a remote one.
+        "localhost" resolves where a machine's own name may not (containers); a launcher that cannot
+        resolve a name takes it for a remote one.
         """
-        return ("localhost",) if self.one_host else self.resolved.hosts
+        return ("localhost",) if self.here else self.resolved.hosts
 
     @property
     def host_counts(self) -> str:

@@ -42,7 +42,7 @@ def daemon_environment(launch: Launch) -> dict[str, str]:
     It starts them by ``srun``. In a job that was submitted with ``--export=NONE``, as many sites
     advise, an ``srun`` that is not told otherwise hands nothing on, and no daemon is found.
     """
-    if launch.one_host or launch.machine.slurm is None:
+    if launch.here or launch.machine.slurm is None:
         return {}
     return {"SLURM_EXPORT_ENV": "ALL"}
 

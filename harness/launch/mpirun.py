@@ -55,7 +55,7 @@ def _openmpi(launch: Launch) -> Command:
     else:
         argv += ["--map-by", "slot", "--oversubscribe"]
     # What is new here, and on other hosts what these ranks have without being told.
-    names = {*env} if launch.one_host else {*env, *launch.machine.exported, MARKER}
+    names = {*env} if launch.here else {*env, *launch.machine.exported, MARKER}
     return Command((*argv, *_exports(names), *launch.rank_argv), env | daemon_environment(launch))
 
 

@@ -250,6 +250,15 @@ def test_an_allocation_of_one_node_has_slurms_name(monkeypatch: pytest.MonkeyPat
     assert detect_machine().hosts == (Host("n7", 6, 6),)
 
 
+def test_a_login_node_is_none_of_its_allocations_nodes() -> None:
+    """Slurm says where it started a process; else names tell, short or long."""
+    nodes = (Host("n1", 4, 4), Host("n2.cluster", 4, 4))
+    assert detect.is_outside({}, "login", nodes)
+    assert not detect.is_outside({}, "n1.cluster", nodes)
+    assert not detect.is_outside({}, "n2", nodes)
+    assert not detect.is_outside({"SLURMD_NODENAME": "n1"}, "a-name-of-its-own", nodes)
+
+
 def test_what_a_shell_says_to_ranks_is_for_other_hosts_too() -> None:
     """Not what is right on this host only, nor what an MPI hands on itself, nor anything else."""
     names = [

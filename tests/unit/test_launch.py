@@ -252,6 +252,17 @@ def test_the_only_host_is_localhost_so_that_no_name_service_is_asked() -> None:
     assert has(command("horovodrun", "gloo-1x2").argv, "-H", "localhost:2")
 
 
+def test_from_a_login_node_the_only_host_is_another() -> None:
+    login = machine(TWO, slurm=True, outside=True)
+    for launcher, flag in (("mpirun", "--host"), ("horovodrun", "-H")):
+        point = config(backend="mpi", launcher=launcher, placement="1x2")
+        built = build(point, login, RUN_FILE)
+        assert has(built.argv, flag, "n1:2")
+        assert built.env["SLURM_EXPORT_ENV"] == "ALL"
+    point = config(backend="mpi", launcher="mpirun", placement="1x2")
+    assert MARKER in exports(build(point, login, RUN_FILE).argv)
+
+
 def test_open_mpi_exports_everything_that_was_added() -> None:
     for name in ("openmpi4-2x2", "openmpi5-2x2", "openmpi4-mpi-host-tuned"):
         built = command("mpirun", name)

@@ -71,6 +71,17 @@ def test_across_the_nodes_of_an_allocation_srun_starts_the_ranks() -> None:
     assert chosen(wordless, placement="2x2", engine="ddp")[0] == "srun"
 
 
+def test_from_a_login_node_no_rank_starts_there() -> None:
+    """``salloc`` there: what starts ranks on its own host would start them on none of the nodes."""
+    login = machine((4, 4), (4, 4), slurm=SLURM, outside=True)
+    assert chosen(login, engine="none")[0] == "srun"
+    assert chosen(login, engine="ddp")[0] == "srun"
+    assert chosen(login, launcher="mpirun")[0] == "mpirun"  # it reaches other hosts
+    with pytest.raises(ValidationError, match="launcher torchrun starts ranks on the host it is"):
+        chosen(login, engine="ddp", launcher="torchrun")
+    assert chosen(replace(login, outside=False), engine="none")[0] == "inline"
+
+
 def test_a_default_backend_that_does_not_fit_is_said_to_be_one() -> None:
     with pytest.raises(CombinationError, match=r"backend mpi \(the default here\) cannot use"):
         resolve(config(horovod={"controller": "gloo"}), machine())

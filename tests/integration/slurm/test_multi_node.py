@@ -6,6 +6,7 @@ The nodes are hosts of their own: names, addresses, shared memory and process nu
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -101,6 +102,25 @@ def test_every_rank_knows_its_node_and_its_place_there(job: Job, name: str) -> N
         assert len(set(cores)) == len(cores)
 
 
+def test_no_rank_is_on_the_login_node(cluster: Cluster, tmp_path: Path, data_dir: Path) -> None:
+    """``salloc`` there starts its command there: all ranks are on a node nevertheless."""
+    require_modules("horovod")
+    require_mpi()
+    text = SWEEP.format(engine="horovod", backend="mpi", launcher="mpirun", placement="1x2")
+    text = text.replace("base: null", "base: {engine: none, placement: 1x1}")
+    line = jobs.command(tmp_path, "login", text)
+    env = {**ENVIRONMENT, "HVDSCALE_DATA_DIR": str(data_dir), "OMP_NUM_THREADS": "1"}
+    options = ("--nodes=2", "--ntasks-per-node=2", "--time=10")
+    done = cluster.client("salloc", *options, *shlex.split(line), env=env, cwd=jobs.ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = Job("", "", tmp_path / "results").records("login")
+    assert {record.resolved.launcher for record in records} == {"srun", "mpirun"}
+    assert {record.placed.hosts for record in records if record.placed} == {("n1",)}
+    assert [len(record.provenance["ranks"]) for record in records if not record.block.is_base] == [
+        2
+    ]
+
+
 @pytest.mark.parametrize("name", ["gloo", "horovodrun", "ssh"])
 def test_no_rank_is_left_on_the_other_node(
     cluster: Cluster, tmp_path: Path, data_dir: Path, name: str
@@ -112,7 +132,7 @@ def test_no_rank_is_left_on_the_other_node(
     (runner,) = _until(lambda: [pid for pid, command in processes() if f" run {sweep}" in command])
     pid = _until(lambda: _watched_ranks(cluster, "n2", str(tmp_path)))[0]
     os.kill(pid, signal.SIGSTOP)
-    marker = next(each for each in _environ(pid) if each.startswith(f"{MARKER}="))
+    (marker,) = [each for each in _environ(pid) if each.startswith(f"{MARKER}=")]
     os.kill(runner, signal.SIGINT)
     ended = jobs.wait(cluster, tmp_path, job_id)
     assert "cancelled: interrupted by the user" in ended.output

@@ -318,6 +318,15 @@ def settings() -> Mapping[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def on_every_node(nodes: int, argv: Sequence[str]) -> str:
+    """Run a short command once on each of this job's ``nodes``; return what it printed.
+
+    Beside whatever steps there are. SchedulerError where it failed on any.
+    """
+    tasks = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpus-per-task=1")
+    return _run(("srun", "--mpi=none", "--overlap", "--export=ALL", *tasks, *argv), both=True)
+
+
 def mpi_list() -> str:
     """Return what ``srun --mpi=list`` says; for ``harness.detect.parse_mpi_plugins``."""
     return _run(("srun", "--mpi=list"), both=True)

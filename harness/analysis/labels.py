@@ -74,8 +74,9 @@ def _among(key: str, one: Mapping[str, str]) -> str | None:
         # Each engine has the instruments that it can have, which is no choice of the sweep's.
         return one.get("engine", "")
     if key.startswith("horovod."):
-        # Curves of other engines have no tuning, which is not another tuning.
-        return "" if key in one else None
+        # Curves of other engines have no tuning, which is not another tuning; of Horovod's own a
+        # key without a value (a controller that was left open) is another than one with.
+        return "" if any(name.startswith("horovod.") for name in one) else None
     return ""
 
 

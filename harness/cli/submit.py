@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.submit.site import Site
 
 
 def command_submit(
@@ -25,12 +29,15 @@ def command_submit(
 ) -> int:
     """Submit what is missing of a sweep; print what was submitted, or would be."""
     from harness.config import load_sweep
-    from harness.submit.site_files import find_site, override_site
+    from harness.submit.site_files import find_site
     from harness.submit.submit import Wishes, submit
 
+    sweep, place = load_sweep(source, overrides), find_site(site, site_overrides)
+    if not dry_run:
+        _compare_with_slurm(place)
     submission = submit(
-        load_sweep(source, overrides),
-        override_site(find_site(site), site_overrides),
+        sweep,
+        place,
         results,
         wishes=Wishes(throttle, shared_base, points_per_job, after, collect),
         training=training,
@@ -45,3 +52,11 @@ def command_submit(
     if not parsable or words is sys.stderr:
         print(submission.text(), file=words)
     return 0
+
+
+def _compare_with_slurm(site: Site) -> None:
+    """Say where Slurm knows otherwise than the site; jobs may go wrong for that, or be refused."""
+    from harness.submit.site_facts import ask_slurm, differences
+
+    for difference in differences(site, ask_slurm()):
+        print(f"hvdscale: site {site.name}: {difference}", file=sys.stderr)

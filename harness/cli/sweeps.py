@@ -30,6 +30,7 @@ def command_run(
     from harness.config import load_sweep
     from harness.detect import detect_machine
     from harness.runner import commands, run_sweep
+    from harness.runner.cleaning import cleaned
     from harness.runner.progress import reporter
     from harness.runner.share import run_share
 
@@ -37,7 +38,7 @@ def command_run(
     sweep = load_sweep(source, overrides)
     machine = detect_machine(slots)
     if part is not None:
-        with reporter() as report:
+        with reporter() as report, cleaned(machine, report):
             summary = run_share(sweep, machine, results, part, report=report, training=training)
         print(summary.text())
         return summary.exit_code
@@ -48,7 +49,7 @@ def command_run(
         if not lines:  # not among the lines that a shell may be given
             print(f"{sweep.name}: nothing is missing, nothing to start", file=sys.stderr)
         return 0
-    with reporter() as report:
+    with reporter() as report, cleaned(machine, report):
         summary = run_sweep(sweep, machine, results, report=report, training=training)
     print(summary.text())
     return summary.exit_code

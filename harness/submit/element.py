@@ -21,6 +21,7 @@ from harness.config.models import RunConfig
 from harness.detect import Machine, detect_machine
 from harness.errors import ConfigError, HarnessError, StoreError
 from harness.record import RunRecord
+from harness.runner.cleaning import cleaned
 from harness.runner.interrupts import Interrupts
 from harness.runner.labels import launch_labels
 from harness.runner.launcher import Guard
@@ -59,7 +60,8 @@ def run_element(
             f"{path}: has elements 0 to {len(manifest.elements) - 1}, and no element {index}"
         )
     machine = machine or detect_machine()
-    return _ElementRun(manifest, index, machine, report, launch).run()
+    with cleaned(machine, report):
+        return _ElementRun(manifest, index, machine, report, launch).run()
 
 
 class _ElementRun:
@@ -124,7 +126,7 @@ class _ElementRun:
             points=tuple(configs[place] for place in element.points),
             bases=tuple(configs[place] for place in element.bases),
             timelines=tuple(configs[place] for place in element.timelines),
-            is_base=frozenset(point_id(configs[place]) for place in element.bases),
+            is_base=frozenset(point_id(configs[place]) for place in self._manifest.bases),
             sequential=self._manifest.sequential,
             problems={key: problem for key, (_, problem) in decided.items() if problem},
         )

@@ -11,7 +11,7 @@ from harness.record import Status
 from harness.runner.causes import cause_of, known_cause
 from harness.runner.launcher import Ending
 from harness.runner.logs import Logs, RankLog
-from harness.runner.srun_log import first_failed
+from harness.runner.srun_log import failed_node, first_failed
 
 #: Horovod 0.28.1, ``stall_inspector.cc``: it ends the job after this line.
 STALL_SHUTDOWN = "is stalled for longer than"
@@ -77,7 +77,9 @@ def diagnose(
     ``interrupted`` is what to say of one that was ended because we were asked to end.
     """
     if ending.interrupted:
-        return interrupted
+        down = failed_node(logs.launcher)
+        why = f"{interrupted.cause} (node {down} failed)" if down else interrupted.cause
+        return Verdict(interrupted.status, why)
     if ending.start_error:
         return Verdict("failed", f"could not be started: {ending.start_error}")
     everything = [line for log in logs.ranks for line in log.tail] + list(logs.launcher)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 # "srun: error: n2: task 1: Killed", "srun: error: n[1-2]: tasks 0-1: Exited with exit code 2"; the
 # first of several tasks is named.
 _ENDED = re.compile(r"^srun: error: (\S+): tasks? (\d+)[\d,-]*: (.+?)(?: \(core dumped\))?\s*$")
+_NODE_FAILURE = re.compile(r"^srun: error: Node failure on (\S+)")
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 _SIGNALS = {signal.strsignal(number): -number for number in signal.valid_signals()}
 
@@ -38,3 +39,8 @@ def first_failed(lines: Iterable[str]) -> TaskEnd | None:
         if code is not None and code != -signal.SIGTERM:
             return TaskEnd(rank, node, code)
     return None
+
+
+def failed_node(lines: Iterable[str]) -> str | None:
+    """Return the node that went down under a step, as ``srun`` names it."""
+    return next((match[1] for line in lines if (match := _NODE_FAILURE.match(line))), None)

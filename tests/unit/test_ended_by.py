@@ -11,7 +11,7 @@ import pytest
 from harness import slurm
 from harness.detect import Host, Machine, Slurm
 from harness.errors import HarnessError
-from harness.runner.diagnose import INTERRUPTED, diagnose
+from harness.runner.diagnose import INTERRUPTED, Verdict, diagnose
 from harness.runner.ended_by import ended_by
 from harness.runner.interrupts import TIME_NEAR
 from harness.runner.launcher import Ending
@@ -134,3 +134,10 @@ def test_a_dead_rank_on_another_node_is_named_with_its_node() -> None:
         logs = Logs(ranks, tuple(DEAD_RANK.splitlines()))
         verdict = diagnose(Ending(exit_code=-15, wall_s=1.0), logs, 60.0, 2)
         assert (verdict.status, verdict.cause) == ("failed", expected)
+
+
+def test_a_node_that_went_down_is_named() -> None:
+    logs = Logs((), ("srun: error: Node failure on n2", "srun: forcing job termination"))
+    ending = Ending(exit_code=None, wall_s=1.0, interrupted=True)
+    verdict = diagnose(ending, logs, 60.0, 2, Verdict("preempted", "taken"))
+    assert verdict == Verdict("preempted", "taken (node n2 failed)")

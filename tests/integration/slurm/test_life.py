@@ -58,6 +58,13 @@ def ends_in(cluster: Cluster, job: str, seconds: float) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def repaired(cluster: Cluster, node: str) -> None:
+    """Start a node again, and have Slurm count it as up before it has answered a ping."""
+    cluster.revive(node)
+    # A node that registers anew is idle at once, but Slurm 22.05 begins no step on it until then.
+    cluster.client("scontrol", "update", f"NodeName={node}", "State=IDLE")
+
+
 def causes(user: Tenant, status: str) -> list[str]:
     return [record.error.cause for record in user.records(status) if record.error is not None]
 
@@ -186,14 +193,16 @@ def test_a_rank_dies_then_a_node(cluster: Cluster, tmp_path: Path, data_dir: Pat
     cluster.kill_node("n2")
     cluster.wait_for(job, "PENDING", timeout_s=DEADLINE_S)
     assert user.states() == {"queued": 2}
-    cluster.revive("n2")
+    (cause,) = causes(user, "preempted")
+    assert cause.endswith("(node n2 failed)")
+    repaired(cluster, "n2")
     cluster.hasten(job)
 
     # The node of the batch script itself: nobody is left who could write a record.
     user.hold(lambda rank: rank.node == "n1")
     cluster.kill_node("n1")
     cluster.wait_for(job, "PENDING", timeout_s=DEADLINE_S)
-    cluster.revive("n1")
+    repaired(cluster, "n1")
     cluster.hasten(job)
     wait_until(lambda: user.is_over(array), user.said)
     assert user.states() == {"done": 2}, user.said()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config import Sweep, run_id
@@ -148,6 +148,7 @@ class TestShare:
 
 
 class TestPart:
+    @settings(deadline=None)
     @given(st.sets(st.integers(0, 3)), st.integers(0, 3))
     def test_no_base_without_a_point(self, done: set[int], repeat: int) -> None:
         sweep = make_sweep((1, 2, 3, 4)).model_copy(update={"base": Base(engine="ddp")})

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.slurm import Partition
+from harness.submit import site_facts
+from harness.submit.site_facts import Facts
 from tests.unit.submit_cases import FakeSlurm, install
 
 SWEEP = """\
@@ -24,6 +27,10 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     (tmp_path / "site.yaml").write_text(SITE)
     monkeypatch.chdir(tmp_path)
+    nodes = Partition("main", True, 2, cpus=4, memory_mib=1000, gres="", time_limit="infinite",
+                      available=True)  # fmt: skip
+    facts = Facts((nodes,), ("pmix", "pmi2"), 1001)
+    monkeypatch.setattr(site_facts, "ask_slurm", lambda: facts)
     return install(monkeypatch)
 
 
@@ -38,6 +45,14 @@ def test_lines_for_people(fake: FakeSlurm, capsys: pytest.CaptureFixture[str]) -
     assert said.err == ""
     assert main(ARGV) == 0
     assert capsys.readouterr().out == "scale: nothing to submit (0 done, 2 queued or running)\n"
+
+
+def test_where_slurm_knows_otherwise(fake: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
+    """Told before anything waits in the queue, and no fault: the cluster may be about to change."""
+    assert main([*ARGV, "--site-set", "cpus_per_node=64"]) == 0
+    said = capsys.readouterr()
+    assert "site here: cpus_per_node: 64, but a node of main has 4" in said.err
+    assert "job 101" in said.out
 
 
 def test_ids_for_scripts(fake: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,12 +192,29 @@ def test_a_dead_link_and_a_node_that_reaches_nobody() -> None:
     assert found.text == "n3 reaches none of the others: gloo says timed out"
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_not_one_link_works(count: int) -> None:
+    everyone = [(way.source, way.target) for way in mesh(count)]
+    found = of_links(*mesh(count, without=everyone))
+    assert {one.kind for one in found} == {"dead-link"}
+    assert len(found) == count * (count - 1) // 2
+    assert found[0].text == "the link n1–n2 does not work: gloo says timed out"
+
+
+def test_one_direction_alone_is_no_link() -> None:
+    (found,) = of_links(*mesh(2, without=[("n1", "n2")]))
+    assert (found.kind, found.nodes) == ("dead-link", ("n1", "n2"))
+
+
 def test_a_node_that_failed_is_named_with_its_last_line() -> None:
     bad = NodeReport(
-        node="n2", error="speed 1-0 ended with 1", tail=("Traceback", "ImportError: x")
+        node="n2", error="training on device 0 ended with 1", tail=("Traceback", "ImportError: x")
     )
     findings, _ = judge([node("n1"), bad], (), "resnet")
-    assert findings[0].text == "n2 failed: speed 1-0 ended with 1; its last line: ImportError: x"
+    assert (
+        findings[0].text
+        == "n2 failed: training on device 0 ended with 1; its last line: ImportError: x"
+    )
     assert findings[0].tail == bad.tail
 
 

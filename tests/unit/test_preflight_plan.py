@@ -104,14 +104,14 @@ class Pipe:
 
 
 class Clock:
-    """Goes on by what the last transfer takes at 1 MB/s, and 10 µs a message."""
+    """Goes on by what the last transfer takes at so many bytes/s, and 10 µs a message."""
 
-    def __init__(self, wire: Pipe) -> None:
+    def __init__(self, wire: Pipe, bytes_per_s: float) -> None:
         self._now_s = 0.0
         put = wire.put
 
         def timed(count_bytes: int) -> None:
-            self._now_s += 10e-6 + count_bytes / 1e6
+            self._now_s += 10e-6 + count_bytes / bytes_per_s
             put(count_bytes)
 
         wire.put = timed  # type: ignore[method-assign]
@@ -120,22 +120,30 @@ class Clock:
         return self._now_s
 
 
-def test_the_leading_end_measures_and_the_other_follows_to_the_end() -> None:
+@pytest.mark.parametrize(
+    ("bytes_per_s", "size", "kept"),
+    [
+        (1e6, 256 << 10, 3),  # 64 KiB in 66 ms are too short; 3 of 262 ms fit into a second
+        (1e4, 64 << 10, 2),  # slow as it is, it is measured twice
+        (1e9, 64 << 20, 5),  # 67 ms is the largest transfer
+    ],
+)
+def test_the_leading_end_measures_and_the_other_follows_to_the_end(
+    bytes_per_s: float, size: int, kept: int
+) -> None:
     there: queue.Queue[int] = queue.Queue()
     back: queue.Queue[int] = queue.Queue()
     leading, following = Pipe(there, back), Pipe(back, there)
     other = threading.Thread(target=follow, args=(following,), daemon=True)
     other.start()
-    found = lead(leading, Limits(), Clock(leading))
+    found = lead(leading, Limits(), Clock(leading, bytes_per_s))
     other.join(10)
     assert not other.is_alive()
     assert len(found.round_trip_s) == 50
-    assert found.round_trip_s[0] == pytest.approx(18e-6)
-    # 64 KiB take 66 ms, which is too short; 256 KiB take 262 ms, of which 3 fit into a second.
-    assert found.bytes == 256 << 10
-    assert found.transfer_s == pytest.approx([0.26215] * 3, rel=1e-3)
-    large = [size for size in following.got if size > 8]
-    assert large == [64 << 10] + [256 << 10] * 4
+    assert found.round_trip_s[0] == pytest.approx(10e-6 + 8 / bytes_per_s)
+    assert found.bytes == size
+    assert found.transfer_s == pytest.approx([size / bytes_per_s] * kept, rel=1e-3)
+    assert following.got.count(size) == kept + 1  # one that found the size
 
 
 def test_a_node_is_called_as_the_launcher_was_told() -> None:

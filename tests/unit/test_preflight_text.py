@@ -99,7 +99,9 @@ def test_the_text(count: int) -> None:
 
 
 def test_the_last_lines_of_what_failed_are_shown() -> None:
-    bad = NodeReport(node="n9", error="speed 1-0 ended with 1", tail=("a", "b", "ImportError: x"))
+    bad = NodeReport(
+        node="n9", error="training on device 0 ended with 1", tail=("a", "b", "ImportError: x")
+    )
     record = a_record()
     findings, _ = judge([*record.nodes, bad], (), "stress_strain")
     text = render(record.model_copy(update={"findings": findings}))

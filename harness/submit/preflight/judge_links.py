@@ -181,6 +181,8 @@ def _node_finding(library: str, node: str, links: Sequence[Link], what: str) -> 
 def _link_findings(
     library: str, slow: Sequence[Link], links: Sequence[Link], what: str
 ) -> list[Finding]:
+    if not slow:  # maybe because not one link works
+        return []
     usual = _typical(links, what)
     word = "slow" if what == "bandwidth" else "late"
     if len(slow) <= max(_MANY, _MANY_SHARE * len(links)):

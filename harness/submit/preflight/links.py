@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import psutil
 
+from harness import watchdog
 from harness.collectives import network
 from harness.errors import HarnessError
 from harness.ranks import find_place
@@ -35,6 +36,7 @@ Connect = Callable[[int, str], Wire]  # (the other rank, the pair's name)
 def main(path: Path) -> int:
     """Measure what the task asks for; 1 where it could not be begun."""
     task = Task.read(path)
+    watchdog.start(task.timeout_s)
     place = find_place(os.environ)
     if place is None or place.size != len(task.nodes):
         size = place.size if place else 0

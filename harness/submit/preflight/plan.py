@@ -22,13 +22,13 @@ Stage = Literal["speed", "gloo", "nccl", "mpi"]
 Pair = tuple[int, int]
 Rounds = tuple[tuple[Pair, ...], ...]
 
-START_S = 120.0  # torch from a busy shared file system, on all nodes at once
 PING_BYTES = 8
 
 
 class Limits(Frozen):
     """How long the parts of a preflight may take."""
 
+    start_s: float = 120.0  # torch from a busy shared file system, on all nodes at once
     blocks: int = 12  # of training steps on each device
     block_s: float = 0.5
     speed_s: float = 60.0  # of all blocks: a slow step makes fewer of them
@@ -111,9 +111,9 @@ def one_by_one(pairs: Sequence[Pair]) -> Rounds:
 
 def speed_timeout_s(limits: Limits) -> float:
     """Return how long the nodes' own speeds may take, start and warm-up included."""
-    return START_S + limits.patience_s + 2 * limits.speed_s
+    return limits.start_s + limits.patience_s + 2 * limits.speed_s
 
 
 def links_timeout_s(limits: Limits, rounds: Rounds) -> float:
     """Return how long the links may take; a silent node costs patience, and not in each round."""
-    return START_S + 4 * limits.patience_s + 2 * limits.pair_s * len(rounds)
+    return limits.start_s + 4 * limits.patience_s + 2 * limits.pair_s * len(rounds)

@@ -43,18 +43,19 @@ _INLINE = RankPlace("inline", 0, 1, 0, 1)
 _END_S = 5.0  # for a program that is asked to end
 
 
-@dataclass(frozen=True)
+@dataclass
 class Child:
     """A program of this node, and where it prints to."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    late: bool = False  # the time limit ended it
 
     def fault(self) -> str:
         """Return what went wrong with it; "" where it ended well."""
         code = self.process.poll()
-        if code is None:
+        if self.late or code is None:
             return f"{self.name} did not end in time"
         if code < 0:
             return f"{self.name} was ended by signal {-code}"
@@ -86,7 +87,13 @@ def _speed(task: Task, path: Path, place: RankPlace) -> None:
     sampler = clocks.sampler(task.resolved.device, notes)
     threads = dict.fromkeys(THREADS, str(task.resolved.cores_per_rank))
     children = [
-        _start(task, "speed", f"{place.rank}-{device}", (path, place.rank, device), threads)
+        _start(
+            f"training on device {device}",
+            "speed",
+            log_path(task.folder, "speed", f"{place.rank}-{device}"),
+            (path, place.rank, device),
+            threads,
+        )
         for device in range(count)
     ]
 
@@ -123,7 +130,8 @@ def _trained(task: Task, rank: int, count: int) -> list[Trained]:
 def _links(task: Task, path: Path, place: RankPlace) -> None:
     """Let another program measure this node's links, and say how it ended."""
     report = NodeReport(node=node_name(task.nodes, place))
-    child = _start(task, "links", str(place.rank), (path,), VERBOSE[task.stage])
+    log = log_path(task.folder, "links", str(place.rank))
+    child = _start("its program", "links", log, (path,), VERBOSE[task.stage])
     _wait([child], task.timeout_s)
     report = report.model_copy(update={"error": child.fault(), "tail": _tail([child])})
     _write(task, place, report)
@@ -134,9 +142,8 @@ def _write(task: Task, place: RankPlace, report: NodeReport) -> None:
 
 
 def _start(
-    task: Task, program: str, name: str, arguments: Sequence[object], env: Mapping[str, str]
+    title: str, program: str, log: Path, arguments: Sequence[object], env: Mapping[str, str]
 ) -> Child:
-    log = log_path(task.folder, program, name)
     argv = [sys.executable, "-P", "-m", f"{_PACKAGE}.{program}", *map(str, arguments)]
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -146,7 +153,7 @@ def _start(
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    return Child(f"{program} {name}", process, log)
+    return Child(title, process, log)
 
 
 def _wait(
@@ -162,6 +169,7 @@ def _wait(
         time.sleep(clocks.PERIOD_S)
     for child in children:
         if child.process.poll() is None:
+            child.late = True
             child.process.kill()
             child.process.wait(_END_S)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from harness import watchdog
 from harness.engines.none_torch import NoneTorch
 from harness.errors import HarnessError
 from harness.feed.shard import make_shard
@@ -34,6 +35,7 @@ _POLL_S = 0.05
 
 def main(task: Task, rank: int, device: int) -> int:
     """Train the task's blocks and write the answer."""
+    watchdog.start(task.timeout_s)
     config = task.config
     engine = NoneTorch(config, task.resolved)
     engine.prepare_device(device, rank)

@@ -31,6 +31,7 @@ from harness.submit.preflight.asking import of_nodes, starting_config
 from harness.submit.preflight.plan import Limits, Rounds, Task
 from harness.submit.preflight.record import Finding, NodeReport, Way
 from harness.submit.preflight.transports import of_stage
+from harness.submit.preflight.versions import listed
 from harness.watchdog import RUNNER_PID
 
 _AFTER_S = 30.0  # for the launcher, when the programs' own time limit is over
@@ -209,7 +210,7 @@ def link_faults(stage: str, outcome: Outcome) -> list[Finding]:
             kind="failed",
             nodes=tuple(report.node for report in reports),
             text=(
-                f"{stage}: the links of {', '.join(report.node for report in reports)} could not "
+                f"{stage}: the links of {listed([report.node for report in reports])} could not "
                 f"all be measured: {reason}"
             ),
             tail=reports[0].tail,
@@ -219,9 +220,9 @@ def link_faults(stage: str, outcome: Outcome) -> list[Finding]:
 
 
 def _reason(report: NodeReport) -> str:
+    """Return the program's own word, which is its last, or how it ended."""
     said = [line.strip() for line in report.tail if line.strip().startswith("preflight:")]
-    last = next((line.strip() for line in reversed(report.tail) if line.strip()), "")
-    return said[-1].removeprefix("preflight: ") if said else last or report.error
+    return said[-1].removeprefix("preflight: ") if said else report.error
 
 
 def with_answers(reports: Sequence[NodeReport], outcome: Outcome) -> tuple[NodeReport, ...]:

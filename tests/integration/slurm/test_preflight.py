@@ -170,7 +170,7 @@ def test_a_node_whose_torch_is_broken(cluster: Cluster, tmp_path: Path, data_dir
     record = kept(folder)
     (dead,) = (one for one in record.findings if one.kind == "dead-node")
     assert dead.nodes == ("n2",)
-    assert dead.text.startswith("n2 failed: speed 1-0 ended with 1; its last line: ")
+    assert dead.text.startswith("n2 failed: training on device 0 ended with 1; its last line: ")
     assert "libgone.so: cannot open" in dead.text
     # The other node was measured all the same, the logs are kept, and it is said what was not.
     assert record.nodes[0].samples_per_s is not None

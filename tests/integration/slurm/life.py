@@ -166,18 +166,20 @@ class Tenant:
         """Wait for a rank and stop it (SIGSTOP), so that its launch lasts; return it."""
         held: list[Rank] = []
 
-        def found() -> bool:
+        def holds() -> bool:
+            found = list(filter(wanted, self.ranks()))
+            # Asked afterwards: what was measured meanwhile is on its way out.
             done = {record.run_id for record in self.records("ok")}
-            for rank in filter(wanted, self.ranks()):
+            for rank in found:
                 if rank.run_id in done:
-                    continue  # it is on its way out
+                    continue
                 with suppress(ProcessLookupError):
                     rank.send(signal.SIGSTOP)
                     held.append(rank)
                     return True
             return False
 
-        wait_until(found, self.said)
+        wait_until(holds, self.said)
         return held[0]
 
     def wait_for_end(self, job: str) -> str:

@@ -90,7 +90,6 @@ def test_time_limit(cluster: Cluster, tmp_path: Path, data_dir: Path) -> None:
     assert near.wait_for_end(f"{first}_0") == "FAILED"  # it ended itself, with exit code 1
     assert over.wait_for_end(f"{second}_0") == "TIMEOUT"
 
-    assert near.counts() == {"ok": len(near.records("ok")), "timeout": 1}
     (cut,) = near.records("timeout")
     assert cut.run_id == held.run_id
     assert causes(near, "timeout") == [

@@ -99,11 +99,10 @@ def _speed(task: Task, path: Path, place: RankPlace) -> None:
 
     def meanwhile() -> None:
         sampler.sample()
-        for device, child in enumerate(children):
-            if child.process.poll():  # the other devices need not wait for what has failed
-                ready_path(task.folder, place.rank, device).touch()
+        _let_others_go(task, place, children)
 
     _wait(children, task.timeout_s, meanwhile)
+    _let_others_go(task, place, children)
     faults = [fault for child in children if (fault := child.fault())]
     if not count:
         faults = ["nvidia-smi shows no GPU here"]
@@ -120,6 +119,13 @@ def _speed(task: Task, path: Path, place: RankPlace) -> None:
         "notes": tuple(notes.lines),
     }
     _write(task, place, report.model_copy(update=fields))
+
+
+def _let_others_go(task: Task, place: RankPlace, children: Sequence[Child]) -> None:
+    """Let no device wait for one whose program has failed."""
+    for device, child in enumerate(children):
+        if child.process.poll():
+            ready_path(task.folder, place.rank, device).touch()
 
 
 def _trained(task: Task, rank: int, count: int) -> list[Trained]:

@@ -18,11 +18,13 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """\
 import sys
 from pathlib import Path
+from harness.config import load_sweep
 from harness.detect import detect_machine
 from harness.submit.preflight.plan import Limits
 from harness.submit.preflight.run import run_preflight
-short = Limits(blocks=5, block_s=0.1)
-sys.exit(run_preflight(detect_machine(), Path(sys.argv[1]), limits=short).record.exit_code)
+sweep, short = load_sweep("campaign.yaml"), Limits(blocks=5, block_s=0.1)
+done = run_preflight(detect_machine(), Path("results"), sweep=sweep, limits=short)
+sys.exit(done.record.exit_code)
 """
 SWEEP = """\
 name: campaign
@@ -53,13 +55,15 @@ def environment(*path: Path) -> dict[str, str]:
 
 
 def preflight(
-    cluster: Cluster, results: Path, data_dir: Path, path: Path
+    cluster: Cluster, folder: Path, data_dir: Path, path: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run it on the head, in an allocation of both nodes."""
+    """Run it on the head, in an allocation of both nodes; its results go below ``folder``."""
+    (folder / "campaign.yaml").write_text(SWEEP)
     return cluster.client(
         *("salloc", "--nodes=2", "--ntasks-per-node=2", "--time=10"),
-        *(sys.executable, "-c", PROGRAM, str(results)),
+        *(sys.executable, "-c", PROGRAM),
         env=environment(path) | {"HVDSCALE_DATA_DIR": str(data_dir)},
+        cwd=folder,
     )
 
 
@@ -142,9 +146,9 @@ def test_a_slow_link_and_other_software_on_a_node(
     lines = f"sys.path.insert(0, {str(old.parent)!r})\nos.environ['NCCL_ALGO'] = 'Tree'"
     path = only_on("n2", tmp_path / "path", lines)
     with slowed(cluster):
-        done = preflight(cluster, tmp_path / "results", data_dir, path)
+        done = preflight(cluster, tmp_path, data_dir, path)
     assert done.returncode == 1, done.stdout + done.stderr
-    record = kept(tmp_path / "results" / "preflight")
+    record = kept(tmp_path / "results" / "campaign" / "preflight")
     for library in {way.library for way in record.links}:
         for way in link(record, library):
             assert 100e6 < 8 * way.bytes_per_s < 260e6, way
@@ -164,9 +168,9 @@ def test_a_node_whose_torch_is_broken(cluster: Cluster, tmp_path: Path, data_dir
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('libgone.so: cannot open')\n")
     path = only_on("n2", tmp_path / "path", f"sys.path.insert(0, {str(broken.parent)!r})")
-    done = preflight(cluster, tmp_path / "results", data_dir, path)
+    done = preflight(cluster, tmp_path, data_dir, path)
     assert done.returncode == 1, done.stdout + done.stderr
-    folder = tmp_path / "results" / "preflight"
+    folder = tmp_path / "results" / "campaign" / "preflight"
     record = kept(folder)
     (dead,) = (one for one in record.findings if one.kind == "dead-node")
     assert dead.nodes == ("n2",)
@@ -176,3 +180,5 @@ def test_a_node_whose_torch_is_broken(cluster: Cluster, tmp_path: Path, data_dir
     assert record.nodes[0].samples_per_s is not None
     assert record.absent == ("links: there are no two nodes left to measure them between",)
     assert list(folder.glob("*/speed-0/*.log"))
+    # It was told not to wait.
+    assert list(folder.glob("*/speed-0/ready-1-0"))

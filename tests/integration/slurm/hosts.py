@@ -12,6 +12,7 @@ Shared between the nodes is the file system, as on a cluster, but not what is lo
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
@@ -21,6 +22,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from harness.processes import read_process
 
 HEAD = "head"
 NETWORK = "10.213.0"
@@ -68,7 +71,7 @@ mount -t proc proc /proc
 exec {sshd} -D -e -f {folder}/sshd_config
 """
 _LINK = """\
-ip link add name {name} type veth peer name eth0 netns {pid}
+ip link add name {name} type veth peer name eth0 address {hardware} netns {pid}
 ip link set {name} master bridge
 ip link set {name} up
 nsenter --target={pid} --net ip -batch - <<.
@@ -134,7 +137,8 @@ class Hosts:
     names: tuple[str, ...]
     shared: Sequence[Path] = ()
     _running: dict[str, Host] = field(default_factory=dict)
-    networks: set[str] = field(default_factory=set)  # their identities, of all that ever ran
+    networks: set[str] = field(default_factory=set)  # their identities, of all but removed hosts
+    _stopped: float = math.inf  # when, in the kernel's ticks
 
     def start(self) -> None:
         """Make the head and all nodes; RuntimeError with what was said where that fails."""
@@ -156,6 +160,7 @@ class Hosts:
         for host in self._running.values():
             host.process.wait(START_S)
         self._running.clear()
+        self._stopped = _ticks()
 
     def add(self, name: str) -> None:
         """Make a node and its link."""
@@ -170,13 +175,17 @@ class Hosts:
             sshd=which("sshd"),
         )
         host = self._add(name, [*self.enter(HEAD, pid=True), *_NEW, "sh", "-ec", init])
-        link = _LINK.format(name=name, pid=host.pid, address=self.address(name))
+        # As a real node's, its card is the same after a restart: nobody has to learn it again.
+        hardware = f"02:00:00:00:00:{self.names.index(name) + 1:02x}"
+        address = self.address(name)
+        link = _LINK.format(name=name, pid=host.pid, address=address, hardware=hardware)
         self._in_network(HEAD, "sh", "-ec", link)
 
     def remove(self, name: str) -> None:
         """Cut a node's link, then end all in it: nobody out there hears of its end."""
         self._in_network(HEAD, "ip", "link", "delete", "dev", name)
         host = self._running.pop(name)
+        self.networks.discard(_network(host.pid))
         os.kill(host.pid, 9)
         host.process.wait(START_S)
 
@@ -213,11 +222,15 @@ class Hosts:
                 self._in_network(name, "tc", "qdisc", "delete", "dev", "eth0", "root")
 
     def traces(self) -> list[str]:
-        """Return what is left of all hosts that ever ran: processes and mounts."""
+        """Return what is left of all hosts: processes and mounts.
+
+        The kernel gives a network's number to another one when it is gone, so what started after
+        the end is somebody else's.
+        """
         found = [
             f"process {pid}: {command}"
             for pid, command in processes()
-            if _network(pid) in self.networks
+            if _network(pid) in self.networks and _started(pid) < self._stopped
         ]
         mounts = Path("/proc/self/mounts").read_text().splitlines()
         return found + [f"mount: {line}" for line in mounts if str(self.folder) in line]
@@ -303,6 +316,16 @@ def processes() -> Iterable[tuple[int, str]]:
             continue
         if int(entry.name) != os.getpid():
             yield int(entry.name), command
+
+
+def _ticks() -> float:
+    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+    return uptime_s * os.sysconf("SC_CLK_TCK")
+
+
+def _started(pid: int) -> float:
+    process = read_process(pid)
+    return process.started if process is not None else math.inf
 
 
 def _network(pid: int) -> str:

@@ -44,6 +44,7 @@ def test_a_cluster_ends_with_its_maker_and_leaves_others_alone(cluster: Cluster)
         assert seen == ["0,1", "0,1"]
         assert len(networks) == 3
         assert not cluster.hosts.networks & set(networks)
+        made.stop()  # by then it was: what is younger is not of it
         deadline = time.monotonic() + DEADLINE_S
         while left := made.traces():
             assert time.monotonic() < deadline, left

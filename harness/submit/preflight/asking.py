@@ -18,7 +18,7 @@ from workloads import registry
 
 _SAMPLES = {False: 20_000, True: 1_024}  # by whether they are images: enough for some batches
 _LENGTH = 1_000_000  # of a synthetic text
-_BATCH = {"cpu": 8, "cuda": 64}  # of images
+_BATCH = {"cpu": 2, "cuda": 64}  # of images: a core takes seconds for a few
 _MEASURE = {"warmup_steps": 4, "window_s": 5.0, "min_steps": 5, "instruments": []}
 
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness import watchdog
+from harness.engines.api import Step
 from harness.engines.none_torch import NoneTorch
 from harness.errors import HarnessError
-from harness.feed.shard import make_shard
+from harness.feed.shard import Feed, make_shard
 from harness.learning_rate import learning_rate
-from harness.measure.blocks import timed_block
 from harness.measure.window import warm_up
 from harness.provenance import nccl
 from harness.provenance.notes import Notes
@@ -50,12 +50,22 @@ def main(task: Task, rank: int, device: int) -> int:
     steps, blocks = block_plan(task.limits, warm.step_s)
     ready_path(task.folder, rank, device).touch()
     together(task.folder, len(task.nodes) * task.devices, task.limits)
-    found = tuple(timed_block(step, feed, engine, steps) for _ in range(blocks))
+    found = tuple(_block_s(step, feed, steps) for _ in range(blocks))
     feed.close()
     speed = Speed(device=device, batch=config.rank_batch, block_steps=steps, looks_step_s=(found,))
     answer = Trained(speed=speed, uuid=engine.device_uuid(), facts=_facts(engine.versions()))
     write_atomic(trained_path(task.folder, rank, device), answer.model_dump_json().encode())
     return 0
+
+
+def _block_s(step: Step, feed: Feed, steps: int) -> float:
+    """Return the seconds a step of one block, the device synchronised at both ends."""
+    step.device_synchronise()
+    started = time.perf_counter()
+    for _ in range(steps):
+        step.run(feed.next())
+    step.device_synchronise()
+    return (time.perf_counter() - started) / steps
 
 
 def block_plan(limits: Limits, step_s: float) -> tuple[int, int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from harness.analysis.match import flat
+from harness.analysis.match import flat, parsed
 
 #: Where one key explains itself by its value; of the others the key is written too.
 _WORDS = {
@@ -13,6 +14,7 @@ _WORDS = {
     "engine": "{}",
     "backend": "{}",
     "device": "{}",
+    "asked": "backend {}",
     "workload.name": "{}",
     "workload.framework": "{}",
     "scaling": "{}",
@@ -32,24 +34,43 @@ _ALWAYS = ("backend", *_LAST)
 def label_curves(curves: Sequence[tuple[str, str | None, str]]) -> list[str]:
     """Return a label for each curve, given its (config JSON, backend in force, device).
 
-    Labels of different curves differ, since their configs, backends or devices do. The backend (the
-    engine where it has none) and the batch are always named, other keys where the curves differ.
+    Labels of different curves differ, since their configs, backends or devices do; what is one in
+    words (an option 1 and an option "1") is numbered. The backend (the engine where it has none)
+    and the batch are always named, other keys where the curves differ.
     """
     facts = [_facts(*curve) for curve in curves]
     keys = sorted({key for one in facts for key in one}, key=_rank)
     values = _values(facts, keys)
-    return [
+    labels = [
         ", ".join(
             _words(key, one[key]) for key in keys if key in one and _is_said(key, one, values)
         )
         for one in facts
     ]
+    return _numbered(labels, curves)
+
+
+def _numbered(labels: list[str], curves: Sequence[tuple[str, str | None, str]]) -> list[str]:
+    """Give those that are equal a number each, in the order of what they are of."""
+    if len(set(labels)) == len(labels):
+        return labels
+    places = sorted(range(len(labels)), key=lambda place: (curves[place][0], place))
+    counts, seen, found = Counter(labels), Counter[str](), list(labels)
+    for place in places:
+        label = labels[place]
+        seen[label] += 1
+        found[place] = f"{label} ({seen[label]})" if counts[label] > 1 else label
+    return found
 
 
 def _facts(config: str, backend: str | None, device: str) -> dict[str, str]:
     found = flat(config) | {"device": device}
     found.pop("backend", None)
-    return found | ({"backend": backend} if backend else {})
+    if backend is None:
+        return found
+    # A backend that was asked for and the same one that was left open are two configs.
+    asked = "left open" if parsed(config).get("backend") is None else "asked for"
+    return found | {"backend": backend, "asked": asked}
 
 
 def _values(
@@ -70,6 +91,8 @@ def _among(key: str, one: Mapping[str, str]) -> str | None:
     if key == "engine":
         # Beside curves with a backend, the engine that has none is told by its name alone.
         return "" if "backend" in one else None
+    if key == "asked":
+        return one.get("backend")
     if key == "measure.instruments":
         # Each engine has the instruments that it can have, which is no choice of the sweep's.
         return one.get("engine", "")

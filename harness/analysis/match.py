@@ -149,13 +149,21 @@ def flat(config: str) -> dict[str, str]:
             elif isinstance(value, list):
                 found[f"{prefix}{key}"] = " + ".join(map(str, value)) or "none"
             elif value is not None:
-                found[f"{prefix}{key}"] = f"{value:g}" if isinstance(value, float) else str(value)
+                found[f"{prefix}{key}"] = _short(value) if isinstance(value, float) else str(value)
 
     whole = RunConfig.model_validate_json(config).model_dump(mode="json")
+    # A curve's config has no placement, without which a policy would count for nothing.
+    whole["placement_policy"] = parsed(config).get("placement_policy", whole["placement_policy"])
     if whole["engine"] != "horovod":
         del whole["horovod"]
     walk(whole, "")
     return found
+
+
+def _short(value: float) -> str:
+    """Return a number in as few digits as tell it from any other."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def own_launcher(config: str) -> bool:

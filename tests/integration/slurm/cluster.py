@@ -21,6 +21,7 @@ PROGRAMS = (
     *("munged", "slurmctld", "slurmd", "sbatch", "srun", "salloc"),
     *("squeue", "sinfo", "scontrol", "scancel"),
 )
+REVOKED_S = 3.0
 CLIENT_S = 200.0  # below the limit of a test, so that what hangs is told
 
 _CONF = """\
@@ -184,8 +185,10 @@ class Cluster:
     def hasten(self, job_id: str) -> None:
         """Let a job that was requeued start now, and not when its old credential has expired."""
         self.wait_for(job_id, "PENDING")
+        # A node takes no credential that is not younger, by whole seconds, than the one that it
+        # revoked when the job was requeued: the job would fail to start (JobLaunchFailure).
+        time.sleep(REVOKED_S)
         deadline = time.monotonic() + CLIENT_S
-        # Again and again: what is said before the old start is cleaned up is forgotten with it.
         while self.state(job_id) == "PENDING" and time.monotonic() < deadline:
             done = self.client("scontrol", "update", f"JobId={job_id}", "StartTime=now")
             assert done.returncode == 0 or self.state(job_id) != "PENDING", done.stderr

@@ -21,8 +21,8 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -34,6 +34,7 @@ VARIABLE = "HVDSCALE_SCRATCH"
 MARK = ".hvdscale-scratch"
 DATA = "data"
 _LOCK = ".lock"
+_NOT_OURS = "not a folder of this user's; choose another scratch folder"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -104,18 +105,35 @@ def remove_scratch(folder: Path) -> bool:
     """
     try:
         _check_ours(folder)
-        if not _is_marked(folder):
-            raise _error(folder, "not made by hvdscale, so it stays; remove it by hand")
-        with suppress(FileNotFoundError):
-            shutil.rmtree(folder / DATA)  # refuses a symbolic link
-        for name in (_LOCK, MARK):  # the mark last: what is left by a crash can be cleaned again
-            (folder / name).unlink(missing_ok=True)
+        with _opened(folder) as inside:
+            if not _is_marked(folder, inside):
+                raise _error(folder, "not made by hvdscale, so it stays; remove it by hand")
+            with suppress(FileNotFoundError):
+                shutil.rmtree(DATA, dir_fd=inside)  # refuses a symbolic link
+            for name in (_LOCK, MARK):  # the mark last: a crash's rest can be cleaned again
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=inside)
         folder.rmdir()
     except FileNotFoundError:
         return False
     except OSError as error:
         raise _os_error(folder, error) from error
     return True
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """Open a folder, so that what is removed lies in the very one that was looked at.
+
+    Where others may write to what it lies in, its name can lead elsewhere a moment later.
+    """
+    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(inside).st_uid != os.geteuid():
+            raise _error(folder, _NOT_OURS)
+        yield inside
+    finally:
+        os.close(inside)
 
 
 def _claim(folder: Path) -> None:
@@ -125,7 +143,8 @@ def _claim(folder: Path) -> None:
     _check_ours(folder)
     if _is_marked(folder):
         return
-    if any(entry.name != MARK for entry in os.scandir(folder)):
+    # Looked at again: another launch may have made the mark, and more, since the first look.
+    if any(entry.name != MARK for entry in os.scandir(folder)) and not _is_marked(folder):
         raise _error(folder, "holds something that hvdscale did not put there; choose another")
     with suppress(FileExistsError):  # another launch has just made it
         os.close(os.open(folder / MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -135,12 +154,14 @@ def _check_ours(folder: Path) -> None:
     """Raise LaunchError where another user, who may write to /tmp as well, was there first."""
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
-        raise _error(folder, "not a folder of this user's; choose another scratch folder")
+        raise _error(folder, _NOT_OURS)
 
 
-def _is_marked(folder: Path) -> bool:
+def _is_marked(folder: Path, inside: int | None = None) -> bool:
+    """Say whether a folder, open as ``inside`` where that is given, has the mark."""
+    name = folder / MARK if inside is None else MARK
     try:
-        facts = (folder / MARK).lstat()
+        facts = os.stat(name, dir_fd=inside, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()
@@ -182,15 +203,29 @@ def _copy(source: Path, copy: Path) -> None:
     temporary = copy.with_name(f".{copy.name}.{secrets.token_hex(4)}.tmp")
     try:
         with source.open("rb") as original, temporary.open("xb") as file:
+            facts = os.fstat(original.fileno())
             shutil.copyfileobj(original, file, 1 << 22)
             file.flush()
             os.fsync(file.fileno())  # now, and not beside the steps that are timed
-            facts = os.fstat(original.fileno())
+            _check_unchanged(source, facts, os.fstat(original.fileno()), file.tell())
         os.utime(temporary, ns=(facts.st_atime_ns, facts.st_mtime_ns))
         temporary.replace(copy)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _check_unchanged(
+    source: Path, before: os.stat_result, after: os.stat_result, copied_bytes: int
+) -> None:
+    """Raise LaunchError where a file is not, from its first byte to its last, the one it was."""
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or (
+        copied_bytes != before.st_size
+    ):
+        raise LaunchError(
+            f"{source}: changed while it was copied to node {socket.gethostname()}; let what "
+            "writes it end, and run again"
+        )
 
 
 def _error(folder: Path | str, what: str) -> LaunchError:

@@ -146,6 +146,41 @@ class TestCopy:
         assert len(copies) == 2
         assert contents(folder / "data") == contents(shared)
 
+    def test_an_original_that_changes_meanwhile_is_no_copy(
+        self, shared: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Half of it old and half new, with the time of the new one, it would pass for good."""
+        real = scratch.shutil.copyfileobj
+
+        def written_to(source: Any, target: Any, length: int) -> None:
+            target.write(source.read(2500))
+            Path(source.name).write_bytes(b"new!!" * 1000)
+            real(source, target, length)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(scratch.shutil, "copyfileobj", written_to)
+            with pytest.raises(LaunchError, match=f"curves.f32: changed while.*{NODE}"):
+                copy(shared, folder)
+        assert contents(folder / "data") == {}
+        assert copy(shared, folder).bytes == 5002
+        assert contents(folder / "data") == contents(shared)
+
+    def test_a_folder_that_another_launch_has_just_marked_is_ours(
+        self, shared: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, looks = scratch._is_marked, []
+
+        def marked_after_the_look(there: Path) -> bool:
+            found = real(there)
+            if not looks:
+                looks.append(there)
+                (there / scratch.MARK).touch()
+                (there / ".lock").touch()
+            return found
+
+        monkeypatch.setattr(scratch, "_is_marked", marked_after_the_look)
+        assert copy(shared, folder).bytes == 5002
+
     def test_what_a_killed_launch_left_is_removed(self, shared: Path, folder: Path) -> None:
         copy(shared, folder)
         first, second = files_of(folder / "data")
@@ -270,6 +305,29 @@ class TestRemove:
         with pytest.raises(LaunchError, match="symbolic link"):
             remove_scratch(folder)
         assert contents(folder.with_name("elsewhere")) == contents(shared)
+
+    def test_a_name_that_leads_elsewhere_meanwhile_is_not_followed(
+        self, shared: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who may write to /local as well can exchange the folder between a look and a removal."""
+        copy(shared, folder)
+        other = folder.with_name("mine")
+        (other / "data").mkdir(parents=True)
+        (other / "data" / "thesis.tex").write_text("years of work")
+        (other / scratch.MARK).touch()
+        real = scratch._is_marked
+
+        def exchanged(there: Path, inside: int | None = None) -> bool:
+            found = real(there, inside)
+            there.rename(there.with_name("away"))
+            there.symlink_to(other)
+            return found
+
+        monkeypatch.setattr(scratch, "_is_marked", exchanged)
+        with pytest.raises(LaunchError, match=r"Not a directory"):
+            remove_scratch(folder)
+        assert contents(other)["data/thesis.tex"] == b"years of work"
+        assert contents(folder.with_name("away")) == {}
 
     def test_the_program_removes_this_jobs_folder(
         self,

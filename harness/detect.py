@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.errors import ConfigError
+
 LAUNCHERS = ("horovodrun", "mpirun", "mpiexec", "srun", "sbatch", "torchrun")
 SYSTEM_PREFIXES = (Path("/usr"), Path("/usr/local"))
 MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
@@ -307,10 +309,18 @@ def _interfaces(env: Mapping[str, str], outside: bool) -> tuple[str, ...]:
 
 
 def detect_slurm() -> Slurm | None:
-    """Return the allocation this process is in, None outside of one."""
+    """Return the allocation this process is in, None outside of one.
+
+    ConfigError where the variables that tell are none that Slurm sets.
+    """
     job_id = os.environ.get("SLURM_JOB_ID", "")
     if not job_id:
         return None
+    if not re.fullmatch(r"[0-9]{1,18}", job_id):
+        raise ConfigError(
+            f"SLURM_JOB_ID={job_id[:100]!r} is no job of Slurm's; unset the SLURM_ variables to "
+            "run without one"
+        )
     srun = shutil.which("srun")
     version = (run_quietly([srun, "--version"]) or "") if srun else ""
     plugins = (run_quietly([srun, "--mpi=list"]) or "") if srun else ""
@@ -322,7 +332,7 @@ def detect_slurm() -> Slurm | None:
         array_task_id=os.environ.get("SLURM_ARRAY_TASK_ID", ""),
         partition=os.environ.get("SLURM_JOB_PARTITION", ""),
         mpi_plugins=parse_mpi_plugins(plugins),
-        restart_count=int(restarts) if restarts.isdecimal() else 0,
+        restart_count=int(restarts) if re.fullmatch(r"[0-9]{1,9}", restarts) else 0,
     )
 
 
@@ -375,7 +385,13 @@ def _expand_hosts(text: str) -> list[str]:
         return []
     import hostlist
 
-    return [str(name) for name in hostlist.expand_hostlist(text)]
+    try:
+        return [str(name) for name in hostlist.expand_hostlist(text)]
+    except hostlist.BadHostlist as error:
+        raise ConfigError(
+            f"SLURM_JOB_NODELIST={text[:100]!r} is no list of hosts ({error}); it is of no job of "
+            "Slurm's: unset the SLURM_ variables to run without one"
+        ) from None
 
 
 def _python_by_backend(env: Mapping[str, str]) -> dict[str, str]:

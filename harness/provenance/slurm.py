@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ _TEXTS = {
     "cluster": "SLURM_CLUSTER_NAME",
 }
 _NUMBERS = {"nodes": "SLURM_JOB_NUM_NODES", "cpus_on_node": "SLURM_CPUS_ON_NODE"}
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _NODES = "SLURM_JOB_NODELIST"
 _RESTARTS = "SLURM_RESTART_COUNT"
 
@@ -32,10 +34,10 @@ def slurm_facts(environ: Mapping[str, str]) -> dict[str, Any] | None:
         key: environ[name] for key, name in _TEXTS.items() if environ.get(name)
     }
     for key, name in _NUMBERS.items():
-        if environ.get(name, "").isdecimal():
+        if _NUMBER.fullmatch(environ.get(name, "")):
             found[key] = int(environ[name])
     restarts = environ.get(_RESTARTS, "")
-    found["restart_count"] = int(restarts) if restarts.isdecimal() else 0
+    found["restart_count"] = int(restarts) if _NUMBER.fullmatch(restarts) else 0
     if environ.get(_NODES):
         found["nodelist"] = _expanded(environ[_NODES])
     return found

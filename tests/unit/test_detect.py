@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from harness.detect import (
     torch_cuda_version,
     which_outside,
 )
+from harness.errors import ConfigError
+from harness.provenance.slurm import slurm_facts
 
 GPUS = """\
 0, GPU-aaaa, NVIDIA H100 80GB HBM3, 81559, 9.0, 580.65
@@ -236,6 +239,35 @@ def test_an_allocation_of_two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.hosts == (Host("n01", 48, 48), Host("n02", 24, 24))
     assert machine.python_by_backend == {"mpi-host": "/staged/bin/python"}
     assert [host.slots for host in detect_machine(slots=2).hosts] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLURM_JOB_NODELIST", "n[1-99999999]"),
+        ("SLURM_JOB_NODELIST", "n[1-"),
+        ("SLURM_JOB_ID", "../../elsewhere"),
+        ("SLURM_JOB_ID", "4\n2"),
+        ("SLURM_JOB_ID", "9" * 5000),
+    ],
+)
+def test_what_no_slurm_sets_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    for one, given in {"SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "n1", name: value}.items():
+        monkeypatch.setenv(one, given)
+    with pytest.raises(ConfigError, match=rf"^{name}=.*unset the SLURM_ variables") as found:
+        detect_machine()
+    assert len(str(found.value).splitlines()) == 1
+
+
+def test_a_count_of_restarts_that_is_none_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "9" * 5000)
+    found = detect.detect_slurm()
+    assert found is not None
+    assert found.restart_count == 0
+    assert (slurm_facts(os.environ) or {})["restart_count"] == 0
 
 
 def test_an_allocation_of_one_node_has_slurms_name(monkeypatch: pytest.MonkeyPatch) -> None:

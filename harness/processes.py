@@ -132,7 +132,7 @@ def _guard() -> None:
 
     The input ends when the runner does, whatever ended it. The runner's signals are not for us.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     open_launches: dict[str, int | None] = {}
     for line in sys.stdin:

@@ -8,11 +8,17 @@ is put as ever.
 
 from __future__ import annotations
 
+import re
 import sys
+from types import SimpleNamespace
 
-from horovod.runner import launch
+from horovod.runner import gloo_run, launch
+from horovod.runner.common.util import env
 
-from harness.detect import read_build_marker
+from harness.detect import exported_names, read_build_marker
+from harness.provenance.environ import is_secret
+
+_OF_THE_JOB = re.compile(r"SLURM_(JOB|ARRAY|CLUSTER|RESTART|CPUS|NNODES|NTASKS)\w*")
 
 
 def answer_from_marker() -> None:
@@ -25,6 +31,17 @@ def answer_from_marker() -> None:
     launch.mpi_built = lambda verbose=False: mpi
 
 
+def keep_secrets() -> None:
+    """Let no command of the launcher's have variables that its rank does not need."""
+    gloo_run.env_util = SimpleNamespace(is_exportable=_is_handed_on)
+
+
+def _is_handed_on(name: str) -> bool:
+    known = exported_names({name: ""}) or _OF_THE_JOB.fullmatch(name)
+    return bool(known) and bool(env.is_exportable(name)) and not is_secret(name)
+
+
 if __name__ == "__main__":
     answer_from_marker()
+    keep_secrets()
     sys.exit(launch.run_commandline())

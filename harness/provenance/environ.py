@@ -46,8 +46,13 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(environ.items())
-        if ENVIRONMENT.fullmatch(name) and not _SECRET.search(name)
+        if ENVIRONMENT.fullmatch(name) and not is_secret(name)
     }
+
+
+def is_secret(name: str) -> bool:
+    """Say whether a variable may hold what is nobody else's business, going by its name."""
+    return _SECRET.search(name) is not None
 
 
 def settings(kept: Mapping[str, str], launcher: str = "") -> dict[str, str]:

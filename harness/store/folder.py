@@ -122,7 +122,9 @@ class Store:
         except OSError as error:
             place = self.logs / run_id
             raise StoreError(f"{place}: cannot be read: {error.strerror}") from error
-        return max((int(name) for name in names if name.isdigit()), default=0) + 1
+        return (
+            max((int(name) for name in names if name.isascii() and name.isdigit()), default=0) + 1
+        )
 
     def done_ids(self) -> set[str]:
         """Return the ids of all committed runs, from one listing of the folder.

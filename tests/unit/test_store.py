@@ -591,6 +591,12 @@ class TestAttempts:
             assert folder == store.logs / "0123456789abcdef" / str(number)
             assert folder.is_dir()
 
+    def test_a_name_that_is_no_number_does_not_count(self, store: Store) -> None:
+        store.claim_attempt("0123456789abcdef")
+        for name in ("²", "7a", "٣"):
+            (store.logs / "0123456789abcdef" / name).mkdir()
+        assert store.claim_attempt("0123456789abcdef")[0] == 2
+
     def test_are_never_shared(self, store: Store) -> None:
         claimed: list[int] = []
 

@@ -17,6 +17,7 @@ from harness.detect import LAUNCHERS, MODULES, Host, Machine, Mpi, Slurm
 Backend = Literal["nccl", "mpi", "mpi-host", "gloo"]
 
 DEFAULT_TIME_S = 3600
+MAX_NODES = 100_000  # above what Slurm can have; a machine of all of them is made in memory
 _TIME = re.compile(r"(?:(\d{1,4})-)?(\d{1,6})((?::[0-5]?\d){0,2})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -36,6 +37,9 @@ _DECIDED = {
          "test-only", "wait", "wrap"),
         "hvdscale",
     ),
+    # Without an answer, or without a sight of the queue, nobody knows what is submitted.
+    **dict.fromkeys(("help", "quiet", "usage", "version"), "hvdscale, which reads sbatch's answer"),
+    **dict.fromkeys(("cluster", "clusters"), "hvdscale, which sees this cluster's queue alone"),
 }  # fmt: skip
 
 
@@ -72,6 +76,12 @@ def _seconds(value: object) -> object:
 def _positive(value: int) -> int:
     if value <= 0:
         raise ValueError("should be above 0")
+    return value
+
+
+def _not_too_many(value: int) -> int:
+    if value > MAX_NODES:
+        raise ValueError(f"should be at most {MAX_NODES:,}, got {value:,}")
     return value
 
 
@@ -169,7 +179,7 @@ class Site(Frozen):
     account: Word | None = None
     qos: Word | None = None
     constraint: Word | None = None
-    nodes: Count  # the most that one job may have
+    nodes: Annotated[Count, AfterValidator(_not_too_many)]  # the most that one job may have
     cpus_per_node: Count  # logical CPUs, as Slurm counts them
     gpus_per_node: Natural = 0
     gres: Annotated[str, AfterValidator(_gres)] = "gpu"  # name of a GPU: "gpu", "gpu:a100"

@@ -381,9 +381,13 @@ def _run(argv: Sequence[str], *, both: bool = False, timeout_s: float = TIMEOUT_
 
 
 def _without_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what changes these commands' output; what a user sets for sbatch stays."""
+    """Leave out what changes these commands' output, or keeps sbatch until the job is over.
+
+    What else a user sets for sbatch stays.
+    """
     return {
         name: value
         for name, value in environ.items()
-        if not name.startswith(("SQUEUE_", "SACCT_", "SINFO_")) and name != "SLURM_TIME_FORMAT"
+        if not name.startswith(("SQUEUE_", "SACCT_", "SINFO_"))
+        and name not in ("SLURM_TIME_FORMAT", "SBATCH_WAIT")
     }

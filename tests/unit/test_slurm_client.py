@@ -242,3 +242,19 @@ def test_a_queue_that_cannot_be_asked_says_why(
     stand_in(commands, "squeue", "exit 3")
     with pytest.raises(SchedulerError, match=r"^squeue: exit code 3$"):
         slurm.queue()
+
+
+def test_sbatch_does_not_stay_until_the_job_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's SBATCH_WAIT is not for this; what else is set stays."""
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text('#!/bin/sh\n[ -z "${SBATCH_WAIT+x}" ] && echo "${SBATCH_ACCOUNT};here"\n')
+    sbatch.chmod(0o755)
+    for name, value in {
+        "PATH": f"{tmp_path}:/bin",
+        "SBATCH_WAIT": "1",
+        "SBATCH_ACCOUNT": "5",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert slurm.submit([], tmp_path / "job.sh") == "5"

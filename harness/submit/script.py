@@ -186,6 +186,12 @@ def log_folder(results: Path) -> Path:
             f"--results {results}: sbatch cannot write logs into a folder with a backslash or a "
             "line break in its name; choose another"
         )
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"--results {results!a}: the name is no UTF-8 text, as manifests are; choose another"
+        ) from None
     return folder
 
 

@@ -25,6 +25,7 @@ from harness.submit.script import (
     collect_options,
     collect_script,
     cpus_per_task,
+    log_folder,
     options,
     script,
     warning_s,
@@ -123,6 +124,10 @@ class TestOptions:
     def test_a_folder_that_sbatch_cannot_be_told(self) -> None:
         with pytest.raises(ConfigError, match="backslash"):
             options(make_array(make_site(), "1x1", results=Path("/a\\b")))
+
+    def test_a_folder_that_no_manifest_can_name(self) -> None:
+        with pytest.raises(ConfigError, match=r"b\\udcff.*no UTF-8 text"):
+            log_folder(Path(os.fsdecode(b"/b\xff")))
 
 
 #: Stands for the interpreter: says what it was called with, and what it finds.

@@ -710,6 +710,16 @@ def test_an_element_that_is_run_by_hand_is_no_job(study: Study) -> None:
     assert (found.state, found.why.split(":")[0]) == ("failed", "TIMEOUT")
 
 
+@pytest.mark.parametrize("index", [-1, 3, 10**9])
+def test_an_element_that_the_array_does_not_have(study: Study, index: int) -> None:
+    """Its file is not what was written, or somebody sent the script with an array of his own."""
+    study.submit().element(index, (SMALL, 0))
+    slurm = Slurm([job(index, "RUNNING")])
+    for status in (study.status(NO_SLURM), study.status(slurm)):
+        assert status.jobs == ()
+        assert status.counts()["running"] == 0
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Slurm:
     """Stand in for Slurm where the command asks it."""

@@ -51,11 +51,14 @@ class Evidence:
     files: dict[tuple[str, int, int], ElementFile] = field(init=False)
     job_of: dict[tuple[str, int, int], Job] = field(init=False)
     array_ids: dict[tuple[str, int], str] = field(init=False)
+    _sizes: dict[tuple[str, int], int] = field(init=False)  # of arrays, in elements
 
     def __post_init__(self) -> None:
         self.files = {}
+        self._sizes = {one.key: len(one.manifest.elements) for one in self.found.arrays}
         for one in sorted(self.found.elements, key=lambda one: one.started_at):
-            if one.array:  # else somebody runs it by hand, and no job of Slurm's stands for it
+            # Without an array somebody runs it by hand, and no job of Slurm's stands for it.
+            if one.array and self._has((one.submission, one.number), one.index):
                 self.files[one.submission, one.number, one.index] = one
         # Also where no answer of sbatch was stored.
         self.array_ids = {key[:2]: one.array for key, one in self.files.items()}
@@ -72,14 +75,17 @@ class Evidence:
 
         A comment says whose a job is. Where a site has comments of its own, the stored id does.
         """
-        ours = {one.key for one in self.found.arrays}
         by_id = {job_id: key for key, job_id in self.array_ids.items()}
         for job in jobs:
             key = parse_comment(job.comment) or by_id.get(job.array)
-            if key not in ours or job.index is None:
+            if key is None or job.index is None or not self._has(key, job.index):
                 continue
             self.array_ids.setdefault(key, job.array)
             self.job_of[*key, job.index] = job
+
+    def _has(self, array: tuple[str, int], index: int) -> bool:
+        """Say whether an array of this sweep has such an element: a script may be sent by hand."""
+        return 0 <= index < self._sizes.get(array, 0)
 
     def job_id(self, place: Place) -> str:
         """Return a place's job as Slurm shows it; "" where it was never submitted."""

@@ -7,12 +7,13 @@ measures its own bases (see ``own_base``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.config import RunConfig, Sweep, run_id, sweep_to_yaml
 from harness.config.identity import point_id
+from harness.config.instruments import is_timeline
 from harness.detect import Machine
 from harness.errors import ConfigError
 from harness.paths import default_data_dir
@@ -75,7 +76,7 @@ def run_share(
     store.save_config(sweep_to_yaml(sweep))
     blocks = blocks_asked(work, store, running.done)
     write_points(work, store, names, blocks, own_bases=True)
-    launches = list(_launches(work, share, blocks, running))
+    launches = list(_launches(work, share, blocks, running, schedule.allocations(store)))
     known = sum(1 for one in launches if one.run_id in running.done)
     report.begin(f"{sweep.name} {share.index}/{share.count}", len(launches), known)
     running.run(launches, launches)
@@ -89,14 +90,32 @@ def blocks_asked(work: Work, store: Store, done: set[str]) -> int:
     they are submitted again.
     """
     blocks, target = work.blocks, work.ci_target
+    if target is None:
+        return blocks
+    asked = points_only(work)
+    in_vain = _in_vain(asked, store, done)
     while (
-        target is not None
-        and blocks < work.max_blocks
-        and done.issuperset(schedule.run_ids(points_only(work), blocks))
+        blocks < work.max_blocks
+        and done.issuperset(set(schedule.run_ids(asked, blocks)) - in_vain)
         and schedule.is_wide(work, store, done, blocks, target)
     ):
         blocks += 1
     return blocks
+
+
+def _in_vain(work: Work, store: Store, done: set[str]) -> set[str]:
+    """Return the ids of what never succeeded though each of its first blocks was tried.
+
+    It is tried again with the rest, and the others' blocks do not wait for it: as in ``run``.
+    """
+    tried = {name for name, _ in store.attempts()}
+    found: set[str] = set()
+    for config in work.launches(0):
+        repeats = 1 if is_timeline(config) else work.max_blocks
+        ids = [run_id(config, repeat) for repeat in range(repeats)]
+        if done.isdisjoint(ids) and tried.issuperset(ids[: work.blocks]):
+            found.update(ids)
+    return found
 
 
 def points_only(work: Work) -> Work:
@@ -105,8 +124,14 @@ def points_only(work: Work) -> Work:
     return replace(work, plan=plan)
 
 
-def _launches(work: Work, share: Share, blocks: int, running: Running) -> Iterator[Planned]:
-    plan = work.plan
+def _launches(
+    work: Work,
+    share: Share,
+    blocks: int,
+    running: Running,
+    allocation_of: Callable[[str], str],
+) -> Iterator[Planned]:
+    plan, here = work.plan, work.machine.allocation
     base_of = dict(zip(map(point_id, plan.points), plan.bases, strict=True))
     all_bases = {point_id(base) for base in plan.bases if base is not None}
     points = distinct(plan.points)
@@ -115,18 +140,23 @@ def _launches(work: Work, share: Share, blocks: int, running: Running) -> Iterat
         mine = tuple(p for place, p in enumerate(points) if _is_mine(repeat, place, points, share))
         missing = [p for p in mine if run_id(p, repeat) not in running.done]
         bases = [base for p in missing if (base := base_of[point_id(p)]) is not None]
+        # A base that is a point, too, and was done in another allocation pairs with nothing here:
+        # it is measured once more, as one beside the points.
+        elsewhere = {
+            point_id(base)
+            for base in bases
+            if (name := run_id(base, repeat)) in running.done and allocation_of(name) != here
+        }
         timelines = tuple(timeline_of[share.index :: share.count]) if repeat == 0 else ()
         part = Part(
             repeat=repeat,
-            points=mine,
+            points=tuple(p for p in mine if point_id(p) not in elsewhere),
             bases=distinct(bases),
             timelines=timelines,
             is_base=frozenset(all_bases),
             sequential=work.ci_target is not None,
         )
-        yield from part_launches(
-            part, work.machine.allocation, plan.resolved, running.done.__contains__
-        )
+        yield from part_launches(part, here, plan.resolved, running.done.__contains__)
 
 
 def _is_mine(repeat: int, place: int, points: tuple[RunConfig, ...], share: Share) -> bool:

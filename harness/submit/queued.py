@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import run_id
+from harness.errors import HarnessError, StoreError
 from harness.slurm import Job
 from harness.submit.manifest import (
     JOBS_FILE,
@@ -33,7 +34,7 @@ def submissions(results: Path) -> tuple[str, ...]:
 
 
 def queued(results: Path, jobs: Iterable[Job]) -> Queued:
-    """Return what live jobs are to launch; errors as of ``ArrayManifest.read``.
+    """Return what live jobs are to launch; StoreError where a manifest cannot be used.
 
     A job says in its comment whose it is, so one whose id was never stored is found as well.
     Where a site has comments of its own, its stored id tells.
@@ -50,10 +51,19 @@ def queued(results: Path, jobs: Iterable[Job]) -> Queued:
         if path not in manifests:
             if not path.exists():
                 continue  # of another sweep
-            manifests[path] = ArrayManifest.read(path)
+            manifests[path] = _read(path, job)
         run_ids |= _launches(manifests[path], job.index)
         job_ids[job.array] = None
     return Queued(frozenset(run_ids), tuple(job_ids))
+
+
+def _read(path: Path, job: Job) -> ArrayManifest:
+    try:
+        return ArrayManifest.read(path)
+    except HarnessError as error:
+        raise StoreError(
+            f"{error} (job {job.array} is in the queue with it: scancel {job.array} first)"
+        ) from error
 
 
 def _stored(results: Path) -> dict[str, tuple[str, int]]:

@@ -118,8 +118,9 @@ class _Draft:
     def made(self, store: Store | None, *, read_only: bool = False) -> tuple[Submission, int]:
         """Return what is to be submitted, and how many blocks the sweep has by now."""
         work = self.work
-        done = _done(work, store, None if read_only else self.note) if store is not None else set()
+        # Before the records are looked at: what ends meanwhile is then done, and not missing.
         waiting = self._queued(read_only)
+        done = _done(work, store, None if read_only else self.note) if store is not None else set()
         blocks = blocks_asked(work, store, done) if store is not None else work.blocks
         missing, counts = self._missing(blocks, done, waiting.run_ids)
         name = _new_name()

@@ -129,6 +129,22 @@ class TestShare:
         assert share(sweep, in_job("1"), tmp_path, "0/2").ok == 4
         assert share(sweep, in_job("2"), tmp_path, "0/2").ok == 0
 
+    def test_a_base_that_is_a_point_pairs_in_its_own_job_alone(self, tmp_path: Path) -> None:
+        """What is left of a share in a later job is divided by a base of that job."""
+        sweep = make_sweep((75,)).model_copy(update={"base": Base()})
+        keys = {"engine": ["none", "horovod"], "backend": "gloo", "placement": "1x1"}
+        sweep = sweep.model_copy(update={"point": sweep.point | keys})
+        share(sweep, in_job("1"), tmp_path, "0/1")
+        store = Store.open(tmp_path / "stub")
+        lost = next(r for r in store.records() if r.config.engine == "horovod")
+        store.retract(lost.run_id, "a disk ate it")
+        assert share(sweep, in_job("2"), tmp_path, "0/1").ok == 2
+        assert [entry for entry in found(tmp_path) if entry[0] == "slurm:2"] == [
+            ("slurm:2", 0, "horovod 75", False),
+            ("slurm:2", 0, "none 75", True),
+        ]
+        assert share(sweep, in_job("3"), tmp_path, "0/1").ok == 0
+
     @pytest.mark.parametrize(("wide", "blocks"), [(True, 6), (False, 5)])
     def test_a_target_adds_a_block_when_those_before_are_done(
         self,

@@ -343,6 +343,32 @@ class TestAgain:
         with pytest.raises(StoreError, match=re.escape(str(path))):
             sent(tmp_path)
 
+    def test_what_ends_while_it_is_submitted_is_done(
+        self, tmp_path: Path, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sent(tmp_path)
+
+        def queue() -> tuple[slurm.Job, ...]:
+            """Answer a moment after all jobs wrote their last records."""
+            commit(tmp_path, make_sweep())
+            return ()
+
+        monkeypatch.setattr(slurm, "queue", queue)
+        again = sent(tmp_path)
+        assert (again.arrays, again.done) == ((), 6)
+
+    def test_a_job_whose_manifest_is_another_is_named(
+        self, tmp_path: Path, fake: FakeSlurm
+    ) -> None:
+        first = sent(tmp_path)
+        path = first.folder / "array-0.json"
+        path.write_text(path.read_text().replace('"repeat":1', '"repeat":3'))
+        with pytest.raises(StoreError, match=r"changed since.*job 100 .* scancel 100"):
+            sent(tmp_path)
+        fake.ends("101_0", "101_1", "102_0", "102_1")
+        fake.ends()
+        assert launches(sent(tmp_path).arrays) == ALL
+
     def test_a_sweep_that_was_edited_submits_what_is_new(
         self, tmp_path: Path, fake: FakeSlurm
     ) -> None:
@@ -384,6 +410,28 @@ class TestTarget:
     def test_no_more_where_all_are_narrow(self, tmp_path: Path, fake: FakeSlurm) -> None:
         commit(tmp_path, self.sweep(), blocks=5, rates=lambda *_: 1000.0)
         assert sent(tmp_path, self.sweep()).arrays == ()
+
+    @pytest.mark.parametrize(("tried", "blocks"), [(5, 6), (4, 5)])
+    def test_what_never_succeeds_holds_up_no_other(
+        self, tmp_path: Path, fake: FakeSlurm, tried: int, blocks: int
+    ) -> None:
+        """As in ``run``: it is tried again, and the others get their next block."""
+        commit(tmp_path, self.sweep(), blocks=5, rates=self.unsteady)
+        sweep = make_sweep(
+            engine="none",
+            base=None,
+            placement="1x1",
+            batch_size=[20, 30],
+            measure={"ci_target": 0.02, "max_blocks": 7},
+        )
+        work = make_work(sweep, SITE, results=tmp_path)
+        store = Store.open(work.folder)
+        for repeat in range(tried):
+            store.add_failure(factories.failure(work.plan.points[1], repeat))
+        of_it, of_the_other = range(blocks), range(5, blocks)
+        assert launches(sent(tmp_path, sweep).arrays) == [
+            ("1x1", repeat) for repeat in sorted([*of_it, *of_the_other])
+        ]
 
     def test_not_before_the_blocks_are_done(self, tmp_path: Path, fake: FakeSlurm) -> None:
         commit(tmp_path, self.sweep(), blocks=4, rates=self.unsteady)

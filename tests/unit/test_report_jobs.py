@@ -58,6 +58,8 @@ def test_ranges_hold_every_number_once(numbers: set[int]) -> None:
             "a[1-2,5]-hs, gpu[0-7] (11 nodes)",
         ),
         (["n1.a", "n2.a", "x", "y", "z", "w3", "w4"], "n[1-2].a, w[3-4], x, y + 1 more"),
+        # What no host is called, as a job whose list of nodes could not be read has it.
+        (["n[1-99999999]", "a", "b", "c", "d"], "n[1-99999999], a, b, c + 1 more"),
     ],
 )
 def test_nodes(hosts: list[str], text: str) -> None:

@@ -95,7 +95,10 @@ def nodes_text(hosts: Iterable[str]) -> str:
         return ", ".join(names)
     import hostlist
 
-    parts = _outer_parts(str(hostlist.collect_hostlist(names)))
+    try:
+        parts = _outer_parts(str(hostlist.collect_hostlist(names)))
+    except hostlist.BadHostlist:
+        return _few(names)  # what a record has is told, whatever it is
     shown = ", ".join(parts[:_NODES])
     left = sum(len(hostlist.expand_hostlist(part)) for part in parts[_NODES:])
     return f"{shown} + {left:,} more" if left else f"{shown} ({len(names):,} nodes)"

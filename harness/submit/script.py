@@ -57,7 +57,7 @@ def options(
         found.append(f"--gres={site.gres}:{gpus}")
     found += ["--exclusive"] if site.exclusive else []
     found += [f"--mem={site.memory}", f"--time={time_text(array.time_limit_s)}"]
-    found += _place(site)
+    found += place_options(site)
     found += [
         f"--output={_log(array.results, '%x-%A_%a.out')}",
         "--open-mode=append",
@@ -114,7 +114,7 @@ def collect_options(array: ArrayManifest, job_ids: Iterable[str]) -> list[str]:
         "--nodes=1",
         "--ntasks=1",
         f"--time={time_text(limit_s)}",
-        *_place(site),
+        *place_options(site),
         f"--output={_log(array.results, '%x-%j.out')}",
         "--open-mode=append",
         "--kill-on-invalid-dep=yes",
@@ -137,25 +137,30 @@ def collect_script(array: ArrayManifest, python: str) -> str:
 
 
 def _script(what: str, array: ArrayManifest, commands: Sequence[str]) -> str:
-    site = array.site
+    return batch_script(what, array.version, array.site, array.data_dir, commands)
+
+
+def batch_script(
+    what: str, version: str, site: Site, data_dir: Path, commands: Sequence[str]
+) -> str:
+    """Return a script that runs ``commands`` as ``site`` wants jobs to be set up."""
     lines = [
         "#!/bin/bash",
-        f"# Made by hvdscale {array.version}: {what}.",
+        f"# Made by hvdscale {version}: {what}.",
         "set -e",
         *_UNSET,
         *site.setup,
         # Not before the set-up: modules and activate scripts use variables that are not set.
         "set -uo pipefail",
-        *(f"export {name}={shlex.quote(value)}" for name, value in _exports(array)),
+        *(f"export {name}={shlex.quote(value)}" for name, value in _exports(site, data_dir)),
         *commands,
     ]
     return "\n".join([*lines, ""])
 
 
-def _exports(array: ArrayManifest) -> list[tuple[str, str]]:
-    site = array.site
+def _exports(site: Site, data_dir: Path) -> list[tuple[str, str]]:
     named: list[tuple[str, str | None]] = [
-        (DATA_DIR, str(array.data_dir)),
+        (DATA_DIR, str(data_dir)),
         (LAUNCHER, site.launcher),
         (INTERFACE, site.interface),
         (SCRATCH, site.scratch),  # as written: its variables are the node's, which expands them
@@ -168,7 +173,8 @@ def _exports(array: ArrayManifest) -> list[tuple[str, str]]:
     return [(name, value) for name, value in named if value is not None]
 
 
-def _place(site: Site) -> list[str]:
+def place_options(site: Site) -> list[str]:
+    """Return the options that say whose nodes, and which."""
     named = (
         ("partition", site.partition),
         ("account", site.account),

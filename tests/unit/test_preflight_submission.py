@@ -11,6 +11,7 @@ from harness import slurm
 from harness.config import parse_sweep
 from harness.errors import ConfigError
 from harness.submit.preflight.submission import Job, submit_preflight
+from harness.submit.script import _UNSET
 from harness.submit.site import Site
 from workloads.api import WorkloadError
 
@@ -61,7 +62,7 @@ def test_the_job_has_whole_nodes_and_runs_the_command_there() -> None:
     lines = job.script().splitlines()
     assert lines[2:] == [
         "set -e",
-        'unset "${!HVDSCALE_@}" SLURM_EXPORT_ENV',
+        *_UNSET,
         "module load CUDA",
         "set -uo pipefail",
         "export HVDSCALE_DATA_DIR=/data",

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from harness import __version__, slurm
 from harness.config import Sweep
-from harness.detect import INTERFACE, LAUNCHER
 from harness.errors import ConfigError, MissingDependencyError
 from harness.paths import default_data_dir
 from harness.store import write_atomic
@@ -21,7 +20,7 @@ from harness.store.files import named_errors
 from harness.submit.preflight.asking import trained_config
 from harness.submit.preflight.plan import Limits, links_timeout_s, rounds_of, speed_timeout_s
 from harness.submit.preflight.record import FOLDER
-from harness.submit.script import DATA_DIR
+from harness.submit.script import batch_script, place_options
 from harness.submit.site import Site, time_text
 
 _LOOKS = 2
@@ -56,12 +55,6 @@ class Job:
     def options(self) -> list[str]:
         """Return sbatch's options; the site's own come last and win."""
         site = self.site
-        named = {
-            "partition": site.partition,
-            "account": site.account,
-            "qos": site.qos,
-            "constraint": site.constraint,
-        }
         log = f"{str(self.folder).replace('%', '%%')}/%x-%j.out"
         return [
             "--job-name=hvdscale-preflight",
@@ -72,7 +65,7 @@ class Job:
             *(["--exclusive"] if site.exclusive else []),
             f"--mem={site.memory}",
             f"--time={time_text(self.time_limit_s)}",
-            *(f"--{name}={value}" for name, value in named.items() if value is not None),
+            *place_options(site),
             f"--output={log}",
             f"--chdir={self.results}",
             "--no-requeue",
@@ -82,28 +75,17 @@ class Job:
 
     def script(self) -> str:
         """Return the batch script."""
-        site = self.site
-        exports = {
-            DATA_DIR: str(self.data_dir),
-            LAUNCHER: site.launcher,
-            INTERFACE: site.interface,
-            **site.environment,
-        }
         command = [self.python, "-P", "-m", "harness", "preflight"]
         command += [self.sweep] if self.sweep is not None else []
         command += ["--workload", self.workload] if self.workload is not None else []
         command += ["--results", str(self.results)]
-        lines = [
-            "#!/bin/bash",
-            f"# Made by hvdscale {__version__}: a preflight of {self.nodes} nodes of {site.name}.",
-            "set -e",
-            'unset "${!HVDSCALE_@}" SLURM_EXPORT_ENV',
-            *site.setup,
-            "set -uo pipefail",
-            *(f"export {k}={shlex.quote(v)}" for k, v in exports.items() if v is not None),
-            f"exec {shlex.join(command)}",
-        ]
-        return "\n".join([*lines, ""])
+        return batch_script(
+            f"a preflight of {self.nodes} nodes of {self.site.name}",
+            __version__,
+            self.site,
+            self.data_dir,
+            [f"exec {shlex.join(command)}"],
+        )
 
 
 def submit_preflight(

@@ -16,7 +16,7 @@ from harness.errors import ConfigError, HarnessError, MissingDependencyError
 from harness.paths import default_data_dir
 from harness.runner import schedule
 from harness.runner.alone import alone
-from harness.runner.labels import launch_labels
+from harness.runner.labels import label, launch_labels
 from harness.runner.listing import write_points
 from harness.runner.schedule import Work
 from harness.runner.share import blocks_asked
@@ -24,6 +24,7 @@ from harness.runner.stale import stale_check
 from harness.store import BrokenError, MissingError, Store, write_atomic
 from harness.store.files import named_errors
 from harness.submit.arrays import check_times, make_arrays, wanted
+from harness.submit.lonely import lonely_bases
 from harness.submit.manifest import Jobs, manifest_path
 from harness.submit.packing import Wanted
 from harness.submit.queued import Queued, queued, submissions
@@ -123,6 +124,8 @@ class _Draft:
         done = _done(work, store, None if read_only else self.note) if store is not None else set()
         blocks = blocks_asked(work, store, done) if store is not None else work.blocks
         missing, counts = self._missing(blocks, done, waiting.run_ids)
+        if store is not None and not missing and not waiting.run_ids:
+            self._tell_of_bases(store, done, blocks)
         name = _new_name()
         arrays = make_arrays(
             work,
@@ -147,6 +150,14 @@ class _Draft:
             left_out=len(work.plan.left_out),
         )
         return submission, blocks
+
+    def _tell_of_bases(self, store: Store, done: set[str], blocks: int) -> None:
+        for base in lonely_bases(self.asked, store, done, blocks):
+            name = label(self.asked.bases[base])
+            self.note(
+                f"base {name}: all of its points are done, and none beside it (it was changed "
+                "since, or always failed); with --shared-base it is submitted alone"
+            )
 
     def _queued(self, read_only: bool) -> Queued:
         if not submissions(self.work.folder):

@@ -357,6 +357,26 @@ class TestAgain:
         again = sent(tmp_path)
         assert (again.arrays, again.done) == ((), 6)
 
+    def test_a_base_that_was_changed_when_its_points_were_done_is_told(
+        self, tmp_path: Path, fake: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """No job has a point to measure it beside: to say nothing would leave no curve, ever."""
+        commit(tmp_path, make_sweep())
+        work = make_work(make_sweep(), SITE, results=tmp_path)
+        base = next(base for base in work.plan.bases if base is not None)
+        resolved = work.plan.resolved[point_id(base)]
+        beside = factories.record(base, 0, resolved=resolved, steps_sha256=None)
+        where = beside.block.allocation
+        beside = beside.model_copy(update={"run_id": run_id(base, 0, where)})
+        assert sent(tmp_path).arrays == ()
+        said = "base stress_strain none 1x1 batch 20: all of its points are done, and none beside"
+        assert said in capsys.readouterr().err
+        assert sum(len(a.elements) for a in sent(tmp_path, shared_base=True).arrays) == 2
+        fake.ends()
+        Store.open(work.folder).commit(beside, None)
+        assert sent(tmp_path).arrays == ()
+        assert "none beside" not in capsys.readouterr().err
+
     def test_a_job_whose_manifest_is_another_is_named(
         self, tmp_path: Path, fake: FakeSlurm
     ) -> None:

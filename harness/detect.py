@@ -68,6 +68,7 @@ class Slurm:
     partition: str = ""
     mpi_plugins: tuple[str, ...] = ()  # what ``srun --mpi=list`` names
     restart_count: int = 0  # how often the job was requeued, each time with other nodes maybe
+    in_step: bool = False  # started by ``srun``, as in ``srun --pty bash``: nodes are taken by that
 
 
 @dataclass(frozen=True)
@@ -332,6 +333,8 @@ def detect_slurm() -> Slurm | None:
         array_task_id=os.environ.get("SLURM_ARRAY_TASK_ID", ""),
         partition=os.environ.get("SLURM_JOB_PARTITION", ""),
         mpi_plugins=parse_mpi_plugins(plugins),
+        # Steps that take nothing, as the shell of ``salloc``, have ids of ten digits.
+        in_step=bool(re.fullmatch(r"[0-9]{1,9}", os.environ.get("SLURM_STEP_ID", ""))),
         restart_count=int(restarts) if re.fullmatch(r"[0-9]{1,9}", restarts) else 0,
     )
 

@@ -44,7 +44,9 @@ def daemon_environment(launch: Launch) -> dict[str, str]:
     """
     if launch.here or launch.machine.slurm is None:
         return {}
-    return {"SLURM_EXPORT_ENV": "ALL"}
+    # In a step its srun would wait for that step's end.
+    overlap = {"SLURM_OVERLAP": "1"} if launch.machine.slurm.in_step else {}
+    return {"SLURM_EXPORT_ENV": "ALL", **overlap}
 
 
 def _threads(launch: Launch) -> dict[str, str]:

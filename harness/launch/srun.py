@@ -31,6 +31,8 @@ def command(launch: Launch) -> Command:
         argv.append(f"--cpus-per-task={resolved.cores_per_rank}")
     else:  # more ranks than cores
         argv += ["--cpus-per-task=1", "--overcommit"]
+    if launch.machine.slurm is not None and launch.machine.slurm.in_step:
+        argv.append("--overlap")  # without it this step waits for the one that it is started in
     env = rank_environment(launch)
     if launch.config.engine == "ddp":
         env |= _rendezvous(launch)

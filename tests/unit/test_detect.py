@@ -261,6 +261,17 @@ def test_what_no_slurm_sets_is_named(
     assert len(str(found.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(("step", "inside"), [("0", True), ("4294967290", False), ("", False)])
+def test_a_shell_under_srun_is_told_from_one_of_salloc(
+    monkeypatch: pytest.MonkeyPatch, step: str, inside: bool
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    monkeypatch.setenv("SLURM_STEP_ID", step)
+    found = detect.detect_slurm()
+    assert found is not None
+    assert found.in_step is inside
+
+
 def test_a_count_of_restarts_that_is_none_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "9" * 5000)

@@ -287,6 +287,19 @@ def rank_env(built: Command) -> set[str]:
     return {*built.env} - {"SLURM_EXPORT_ENV"}
 
 
+def test_a_launch_from_within_a_step_does_not_wait_for_that() -> None:
+    """``srun --pty bash``, and then ``hvdscale run``: the shell is a step, and has the nodes."""
+    job = machine(TWO, slurm=True)
+    assert job.slurm is not None
+    step = replace(job, slurm=replace(job.slurm, in_step=True))
+    point = {name: config(backend="mpi", launcher=name, placement="2x2")
+             for name in ("srun", "mpirun")}  # fmt: skip
+    assert "--overlap" in build(point["srun"], step, RUN_FILE).argv
+    assert "--overlap" not in build(point["srun"], job, RUN_FILE).argv
+    assert build(point["mpirun"], step, RUN_FILE).env["SLURM_OVERLAP"] == "1"
+    assert "SLURM_OVERLAP" not in build(point["mpirun"], job, RUN_FILE).env
+
+
 def test_a_job_that_exports_nothing_still_hands_the_ranks_their_environment() -> None:
     """After ``sbatch --export=NONE``: srun by its flag, MPI's daemons by the srun of mpirun."""
     assert "--export=ALL" in command("srun", "ddp-1x2").argv

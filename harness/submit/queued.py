@@ -52,9 +52,21 @@ def queued(results: Path, jobs: Iterable[Job]) -> Queued:
             if not path.exists():
                 continue  # of another sweep
             manifests[path] = _read(path, job)
+        if _is_elsewhere(manifests[path].results, results):
+            continue  # this folder is a copy: its jobs write into the one that they were made for
         run_ids |= _launches(manifests[path], job.index)
         job_ids[job.array] = None
     return Queued(frozenset(run_ids), tuple(job_ids))
+
+
+def _is_elsewhere(submitted: Path, results: Path) -> bool:
+    """Say whether a submission was for another folder, that is still there: names may differ."""
+    try:
+        return submitted != results and not submitted.samefile(results)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(f"{submitted}: cannot be read: {error.strerror}") from error
 
 
 def _read(path: Path, job: Job) -> ArrayManifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -376,6 +377,15 @@ class TestAgain:
         Store.open(work.folder).commit(beside, None)
         assert sent(tmp_path).arrays == ()
         assert "none beside" not in capsys.readouterr().err
+
+    def test_jobs_of_the_folder_that_this_is_a_copy_of_do_nothing_here(
+        self, tmp_path: Path, fake: FakeSlurm
+    ) -> None:
+        sent(tmp_path / "one")
+        shutil.copytree(tmp_path / "one", tmp_path / "copy")
+        (tmp_path / "link").symlink_to(tmp_path / "one")
+        assert sent(tmp_path / "link").arrays == ()
+        assert launches(sent(tmp_path / "copy").arrays) == ALL
 
     def test_a_job_whose_manifest_is_another_is_named(
         self, tmp_path: Path, fake: FakeSlurm

@@ -381,7 +381,7 @@ def _run(argv: Sequence[str], *, both: bool = False, timeout_s: float = TIMEOUT_
 
 
 def _without_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what changes these commands' output, or keeps sbatch until the job is over.
+    """Leave out what changes these commands' output, keeps sbatch, or makes an array of a job.
 
     What else a user sets for sbatch stays.
     """
@@ -389,5 +389,5 @@ def _without_defaults(environ: Mapping[str, str]) -> dict[str, str]:
         name: value
         for name, value in environ.items()
         if not name.startswith(("SQUEUE_", "SACCT_", "SINFO_"))
-        and name not in ("SLURM_TIME_FORMAT", "SBATCH_WAIT")
+        and name not in ("SLURM_TIME_FORMAT", "SBATCH_WAIT", "SBATCH_ARRAY_INX")
     }

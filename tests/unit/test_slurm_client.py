@@ -244,17 +244,15 @@ def test_a_queue_that_cannot_be_asked_says_why(
         slurm.queue()
 
 
-def test_sbatch_does_not_stay_until_the_job_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["SBATCH_WAIT", "SBATCH_ARRAY_INX"])
+def test_what_a_user_sets_for_sbatch_that_is_not_for_this(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A user's SBATCH_WAIT is not for this; what else is set stays."""
+    """It would stay until the job is over, or make an array of a job; what else is set stays."""
     sbatch = tmp_path / "sbatch"
-    sbatch.write_text('#!/bin/sh\n[ -z "${SBATCH_WAIT+x}" ] && echo "${SBATCH_ACCOUNT};here"\n')
+    sbatch.write_text(f'#!/bin/sh\n[ -z "${{{name}+x}}" ] && echo "${{SBATCH_ACCOUNT}};here"\n')
     sbatch.chmod(0o755)
-    for name, value in {
-        "PATH": f"{tmp_path}:/bin",
-        "SBATCH_WAIT": "1",
-        "SBATCH_ACCOUNT": "5",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "5")
     assert slurm.submit([], tmp_path / "job.sh") == "5"

@@ -1,6 +1,6 @@
 """One runner at a time on one host: two would measure side by side, each disturbing the other.
 
-So it is with who submits a sweep: two would submit the same launches.
+So it is with who submits a sweep, on whatever host: two would submit the same launches.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from harness.store.files import NO_LOCKS, named_errors
 #: What each role does, and why no two do it at once.
 _ROLES = {
     "runner": "runs this sweep on this host, and two would disturb each other's measurements",
-    "submitter": "submits this sweep on this host, and two would submit the same launches",
+    "submitter": "submits this sweep, and two would submit the same launches",
 }
 
 
 class BusyError(StoreError):
-    """Another process measures, or submits, this sweep on this host."""
+    """Another process measures this sweep on this host, or submits it."""
 
 
 @contextmanager
@@ -35,7 +35,8 @@ def alone(folder: Path, role: str = "runner") -> Iterator[None]:
 
     One process a ``role``, "runner" or "submitter": who submits disturbs no measurement. The kernel
     frees the lock with the process, whatever ends that, so nothing is ever stale. Runners on other
-    hosts are welcome. Where a file system has no locks, the run goes on without.
+    hosts are welcome; of submitters there is one on all login nodes together. Where a file system
+    has no locks, or none between hosts, the run goes on without.
     """
     path = lock_path(folder, role)
     with named_errors(path, "written"):
@@ -51,7 +52,9 @@ def alone(folder: Path, role: str = "runner") -> Iterator[None]:
 
 
 def lock_path(folder: Path, role: str = "runner") -> Path:
-    """Return the lock file of a sweep's folder on this host."""
+    """Return the lock file of a sweep's folder: of runners each host has its own."""
+    if role == "submitter":
+        return folder / ".submitter.lock"
     host = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname()) or "host"
     return folder / f".{role}.{host}.lock"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.clock import utc_now
-from harness.config.identity import point_id
+from harness.config.identity import point_id, run_id
 from harness.config.models import RunConfig
 from harness.detect import Machine, detect_machine
 from harness.errors import ConfigError, HarnessError, StoreError
@@ -29,7 +29,7 @@ from harness.runner.own_base import Part, part_launches
 from harness.runner.point import Done, Place, launch_point
 from harness.runner.progress import Report
 from harness.runner.running import Launch, Running
-from harness.runner.schedule import Planned
+from harness.runner.schedule import Planned, allocations
 from harness.runner.stale import differences
 from harness.runner.sweep import Summary
 from harness.spec import Resolved
@@ -121,10 +121,11 @@ class _ElementRun:
             key: _decided(configs[place], self._manifest.resolved[place], self._machine)
             for key, place in chosen.items()
         }
+        again = self._bases_again()
         part = Part(
             repeat=element.repeat,
-            points=tuple(configs[place] for place in element.points),
-            bases=tuple(configs[place] for place in element.bases),
+            points=tuple(configs[place] for place in element.points if place not in again),
+            bases=tuple(configs[place] for place in (*element.bases, *again)),
             timelines=tuple(configs[place] for place in element.timelines),
             is_base=frozenset(point_id(configs[place]) for place in self._manifest.bases),
             sequential=self._manifest.sequential,
@@ -132,6 +133,28 @@ class _ElementRun:
         )
         resolved = {key: found for key, (found, _) in decided.items()}
         return part_launches(part, self._machine.allocation, resolved, self._store.is_done)
+
+    def _bases_again(self) -> tuple[int, ...]:
+        """Return the bases that are points here, too, and to be measured once more.
+
+        A start before, with other nodes, has done them, and what is missing would pair with none.
+        """
+        element, manifest = self._element, self._manifest
+
+        def name(place: int) -> str:
+            return run_id(manifest.configs[place], element.repeat)
+
+        others = [place for place in element.points if place not in manifest.bases]
+        if all(self._store.is_done(name(place)) for place in others):
+            return ()
+        allocation_of, here = allocations(self._store), self._machine.allocation
+        return tuple(
+            place
+            for place in element.points
+            if place in manifest.bases
+            and self._store.is_done(name(place))
+            and allocation_of(name(place)) != here
+        )
 
     def _told(self, planned: Planned, place: Place, guard: Guard, interrupts: Interrupts) -> Done:
         """Run a launch, and let ``status`` know of it meanwhile."""

@@ -245,6 +245,25 @@ class TestElement:
         assert self.run(manifest, 1, in_job("12", restarts=1), tmp_path).ok == 3  # and two bases
         assert self.run(manifest, 1, in_job("12", restarts=2), tmp_path).ok == 0
 
+    def test_a_base_that_is_a_point_is_measured_again_for_what_is_left(
+        self, manifest: ArrayManifest, tmp_path: Path
+    ) -> None:
+        """The start before had other nodes: what is left would pair with none of its launches."""
+        alone = manifest.model_copy(
+            update={"elements": (Element(repeat=0, points=(0, 2)),), "bases": (2,)}
+        )
+        self.run(alone, 0, in_job("12"), tmp_path)
+        store = Store.open(manifest.results)
+        store.retract(run_id(manifest.configs[0], 0), "gone with the node")
+        assert self.run(alone, 0, in_job("12", restarts=1), tmp_path).ok == 2
+        again = [entry for entry in found(tmp_path) if entry[0] == "slurm:12.r1"]
+        assert again == [
+            ("slurm:12.r1", 0, "horovod 75", False),
+            ("slurm:12.r1", 0, "none 75", True),
+        ]
+        store.retract(run_id(manifest.configs[2], 0), "gone as well")
+        assert self.run(alone, 0, in_job("12", restarts=2), tmp_path).ok == 1
+
     def test_what_would_be_decided_otherwise_is_not_run(
         self, manifest: ArrayManifest, tmp_path: Path
     ) -> None:

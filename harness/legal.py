@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.config.models import LAUNCHERS, RunConfig
+from harness.config.placement import CURE
 from harness.detect import Host, Machine, Mpi
 from harness.errors import ValidationError
 from harness.spec import Resolved
@@ -76,7 +77,8 @@ def resolve(config: RunConfig, machine: Machine) -> Resolved:
     there = tuple(host for host in machine.hosts if host.slots > 0)
     # A misfit of engine and size is said before a misfit of size and machine.
     _check_single(config)
-    placement = config.placement.resolve([host.slots for host in there], config.placement_policy)
+    slots = [host.slots for host in there]
+    placement = config.placement.resolve(slots, config.placement_policy, _more_slots(machine))
     # Both policies, and an explicit placement, use the first hosts in order.
     hosts = there[: len(placement)]
     row = choose(config, machine, len(hosts))
@@ -92,6 +94,15 @@ def resolve(config: RunConfig, machine: Machine) -> Resolved:
         cores_per_rank=cores,
         bind=fits,
     )
+
+
+def _more_slots(machine: Machine) -> str:
+    """Return what to do where a machine has too few slots."""
+    if machine.slurm is None:
+        return CURE
+    if not machine.slurm.job_id:  # a site's, before there is a job
+        return "take a smaller placement, or a site with more (hvdscale site ls)"
+    return "ask for fewer, or for whole nodes (--exclusive), more of them, or --ntasks-per-node"
 
 
 def choose(config: RunConfig, machine: Machine, hosts: int = 1) -> Row:

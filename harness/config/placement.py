@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from harness.errors import ValidationError
 
+CURE = "ask for fewer, or allow more with --slots"
 MAX_DEVICES = 1_000_000  # a typing error should not become a list of a billion nodes
 
 _GRID = re.compile(r"(\d{1,7})x(\d{1,7})", re.ASCII)
@@ -55,32 +56,33 @@ class Placement:
             return f"{len(self.devices)}x{self.devices[0]}"
         return "+".join(map(str, self.devices))
 
-    def resolve(self, slots: Sequence[int], policy: str) -> tuple[int, ...]:
+    def resolve(self, slots: Sequence[int], policy: str, cure: str = CURE) -> tuple[int, ...]:
         """Return devices per node on nodes with ``slots`` devices each, in the machine's order.
 
         ``pack`` fills a node before the next is used; ``spread`` evens out over all nodes.
-        Raises ValidationError where the machine is too small.
+        Raises ValidationError where the machine is too small; ``cure`` says what to do then.
         """
         if self.devices:
-            return self._fit(slots)
+            return self._fit(slots, cure)
         if self.count > sum(slots):
             raise ValidationError(
                 f"placement {self}: {self.count} ranks, but the machine has {sum(slots)} slots "
-                f"({'+'.join(map(str, slots))}); ask for fewer, or allow more with --slots"
+                f"({_counts(slots)}); {cure}"
             )
         taken = _pack(self.count, slots) if policy == "pack" else _spread(self.count, slots)
         return tuple(n for n in taken if n)
 
-    def _fit(self, slots: Sequence[int]) -> tuple[int, ...]:
+    def _fit(self, slots: Sequence[int], cure: str) -> tuple[int, ...]:
         if len(self.devices) > len(slots):
             raise ValidationError(
-                f"placement {self} needs {len(self.devices)} nodes, but there are {len(slots)}"
+                f"placement {self} needs {len(self.devices)} nodes, but there "
+                f"{'is' if len(slots) == 1 else 'are'} {len(slots)}"
             )
         for node, (wanted, there) in enumerate(zip(self.devices, slots, strict=False)):
             if wanted > there:
                 raise ValidationError(
-                    f"placement {self}: {wanted} ranks on node {node}, which has {there} slots; "
-                    "ask for fewer, or allow more with --slots"
+                    f"placement {self}: {wanted} ranks on node {node}, which has {there} "
+                    f"slot{'' if there == 1 else 's'}; {cure}"
                 )
         return self.devices
 
@@ -91,6 +93,13 @@ class Placement:
         return core_schema.no_info_plain_validator_function(
             cls.parse, serialization=core_schema.to_string_ser_schema()
         )
+
+
+def _counts(slots: Sequence[int]) -> str:
+    """Return slots a node, "8+8" or "64 nodes of 8"."""
+    if len(slots) > 4 and len(set(slots)) == 1:
+        return f"{len(slots)} nodes of {slots[0]}"
+    return "+".join(map(str, slots))
 
 
 def _pack(count: int, slots: Sequence[int]) -> list[int]:

@@ -109,14 +109,15 @@ class Submission:
     def shell(self) -> str:
         """Return every script and every sbatch line, exactly as they are used, as a shell script.
 
-        What a later line needs of an earlier one's answer is a variable. Only the manifests are
-        not in it, which name every point.
+        What a later line needs of an earlier one's answer is a variable. The manifests, which name
+        every point, are not in it; run by mistake it says so and submits nothing.
         """
         if not self.arrays:
             return ""
         folders = (str(self.folder), str(script.log_folder(self.results)))
         parts = [
-            "# Beside each script its manifest, array-K.json, is written, too.",
+            "# A dry run, to be read: the manifests, array-K.json, are not among what is shown.",
+            "echo 'hvdscale: a dry run is to be read; submit without --dry-run' >&2; exit 2",
             f"mkdir -p {shlex.join(folders)}",
             "",
         ]

@@ -197,3 +197,17 @@ class TestSite:
     def test_without_an_mpi_nccl_is_negotiated_by_gloo(self) -> None:
         assert chosen(machine(device="cuda"))[2] == "mpi"
         assert chosen(machine(device="cuda", mpi=None)) == ("horovodrun", "nccl", "gloo")
+
+    def test_what_to_do_where_there_are_too_few_devices(self) -> None:
+        """``--slots`` is an option of a machine that one has alone, not of an allocation."""
+
+        def said(where: Machine) -> str:
+            with pytest.raises(ValidationError) as error:
+                chosen(where, placement="1x2", engine="ddp")
+            return str(error.value)
+
+        assert "has 1 slot; ask for fewer, or allow more with --slots" in said(machine((1, 1)))
+        assert "--exclusive" in said(machine((1, 1), slurm=SLURM))
+        of_site = said(machine((1, 1), slurm=Slurm("")))
+        assert "a site with more" in of_site
+        assert "--slots" not in of_site

@@ -541,7 +541,12 @@ class TestDryRun:
         count = tmp_path / "count"
         count.write_text("0")
         env = {"PATH": f"{sbatch.parent}:/usr/bin:/bin", "COUNT": str(count)}
-        subprocess.run(["bash", "-eu"], input=printed.shell(), text=True, env=env, check=True)
+        guarded = subprocess.run(["bash"], input=printed.shell(), text=True, env=env, check=False)
+        assert guarded.returncode == 2  # the manifests are not there, so the jobs would all fail
+        assert not results.exists()
+        guard, text = printed.shell().split("exit 2\n")
+        assert "to be read" in guard
+        subprocess.run(["bash", "-eu"], input=text, text=True, env=env, check=True)
         real = sent(results, site=site, throttle=2)
         for number, call in enumerate(fake.calls):
             argv = Path(f"{count}.{number}").read_text().split("\0")[:-1]

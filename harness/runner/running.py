@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
+from types import FrameType
 
 from harness.config.identity import point_id
 from harness.errors import StoreError
 from harness.record import RunRecord
 from harness.runner.data import prepare_data
-from harness.runner.interrupts import TIME_NEAR, Interrupts, interrupts
+from harness.runner.interrupts import SIGNALS, TIME_NEAR, Interrupts, interrupts
 from harness.runner.launcher import Guard
 from harness.runner.point import Done, Place
 from harness.runner.progress import Report
@@ -25,6 +28,10 @@ class StoppedError(StoreError):
     """The results could not be kept any longer, after launches had begun."""
 
     exit_code = 1  # not 2, which promises that nothing was written
+
+
+class _AskedToEndError(BaseException):
+    """A signal asks to end while no launch runs; what is being made tidies up on its way."""
 
 
 class Running:
@@ -65,22 +72,31 @@ class Running:
     def run(self, launches: Iterable[Planned], prepare: Iterable[Planned]) -> None:
         """Launch what is missing of ``launches``, after the data of ``prepare`` were made.
 
-        Without anything missing no data is made. A signal that asks to end ends the present launch
-        with all its processes, and no other begins.
+        Without anything missing no data is made. A signal that asks to end ends the making of data,
+        or the present launch with all its processes, and no other begins.
         """
         missing = filter(self._is_missing, launches)
         first = next(missing, None)
         if first is None:
             return
-        # Before the signals are caught: while data is made, Ctrl-C is still an exception.
-        prepare_data((one.config for one in prepare), self._place.data_dir, self._report)
-        with self._stopping(), interrupts() as stop, Guard() as guard:
-            for planned in chain([first], missing):
+        with interrupts() as stop:
+            self._make_data(prepare, stop)
+            if not stop.asked:
+                self._launch_all(chain([first], missing), stop)
+            self.time_was_near = stop.first == TIME_NEAR
+            self.ended_by_user = stop.asked and not self.time_was_near
+
+    def _make_data(self, prepare: Iterable[Planned], stop: Interrupts) -> None:
+        """Make the data, or stop at it where a signal asks to; Ctrl-C is an exception here."""
+        with suppress(_AskedToEndError), _raised(stop):
+            prepare_data((one.config for one in prepare), self._place.data_dir, self._report)
+
+    def _launch_all(self, launches: Iterable[Planned], stop: Interrupts) -> None:
+        with self._stopping(), Guard() as guard:
+            for planned in launches:
                 if stop.asked:
                     break
                 self._run_one(planned, guard, stop)
-            self.time_was_near = stop.first == TIME_NEAR
-            self.ended_by_user = stop.asked and not self.time_was_near
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
@@ -115,3 +131,27 @@ class Running:
         elif record.status != "cancelled":
             self.causes[record.error.cause if record.error is not None else record.status] += 1
         self._report.finished(name, record, ended.wall_s)
+
+
+@contextmanager
+def _raised(stop: Interrupts) -> Iterator[None]:
+    """Inside ``interrupts()``, turn the first signal into an exception, too: nobody polls here."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        first = not stop.asked
+        stop.notice(number)
+        if first:  # a second one would break off the tidying up after the first
+            raise _AskedToEndError
+
+    main = threading.current_thread() is threading.main_thread()
+    caught = [one for one in SIGNALS if main and signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.getsignal(one) for one in caught}
+    try:
+        for number in caught:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else ask)
+        if stop.asked:  # just before
+            raise _AskedToEndError
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

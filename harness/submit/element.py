@@ -97,7 +97,8 @@ class _ElementRun:
                 self._progress.end(str(error) if known else type(error).__name__)
             raise
         try:
-            self._progress.end("time limit" if running.time_was_near else "")
+            asked = "asked to end" if running.ended_by_user else ""
+            self._progress.end("time limit" if running.time_was_near else asked)
         except StoreError as error:  # what was measured is kept all the same
             self._report.note(str(error))
         return Summary(

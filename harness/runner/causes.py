@@ -85,6 +85,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
     )
 )
+_BARE = re.compile(r"[\w.]+:")  # an exception with nothing after its name
 #: Its exception says only that a check failed; which one was printed long before.
 _ELSEWHERE = "device-side assert triggered"
 
@@ -96,6 +97,15 @@ def known_cause(lines: Sequence[str]) -> str | None:
             if match := pattern.search(line):
                 return cause.format(*match.groups())
     return None
+
+
+def whole_message(error: str, log: Sequence[str]) -> str:
+    """Return an exception's line, with the next of its ``log`` where its message begins there."""
+    if not _BARE.fullmatch(error) or error not in log:
+        return error
+    last = len(log) - 1 - list(reversed(log)).index(error)
+    message = next((line.strip() for line in log[last + 1 :] if line.strip()), "")
+    return f"{error} {message}".rstrip()
 
 
 def cause_of(error: str, log: Sequence[str]) -> str | None:

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.record import Status
-from harness.runner.causes import cause_of, known_cause
+from harness.runner.causes import cause_of, known_cause, whole_message
 from harness.runner.launcher import Ending
 from harness.runner.logs import Logs, RankLog
-from harness.runner.srun_log import failed_node, first_failed
+from harness.runner.srun_log import failed_node, first_failed, never_started
 
 #: Horovod 0.28.1, ``stall_inspector.cc``: it ends the job after this line.
 STALL_SHUTDOWN = "is stalled for longer than"
@@ -88,8 +88,10 @@ def diagnose(
     if ending.timed_out:
         return Verdict("timeout", _timed_out(ending, logs, timeout_s, world_size, everything))
     killed = ending.exit_code is not None and ending.exit_code < 0
-    found = _from_memory(ending) or _from_ranks(logs, killed) or _from_words(logs)
-    cause = found or _from_launcher(logs) or _from_exit(ending, logs, world_size)
+    found = _from_memory(ending) or _from_ranks(logs, killed) or _not_started(logs)
+    cause = (
+        found or _from_words(logs) or _from_launcher(logs) or _from_exit(ending, logs, world_size)
+    )
     if ending.survivors:
         cause += f"; processes {', '.join(map(str, ending.survivors))} could not be ended"
     return Verdict("failed", cause)
@@ -119,9 +121,16 @@ def _timed_out(
     missing = sorted({int(m[1]) for line in lines if (m := _MISSING_RANKS.match(line))})
     if missing and any(_STALL_WAIT.search(line) for line in lines):
         return f"{cause}; Horovod was waiting for rank {', '.join(map(str, missing))}"
+    if never := _not_started(logs):
+        return f"{cause}; {never}"
     if absent:
         return f"{cause}; rank {_some(absent)} never started its log"
     return cause
+
+
+def _not_started(logs: Logs) -> str | None:
+    why = None if logs.ranks else never_started(logs.launcher)
+    return f"Slurm never started the step: {why}" if why else None
 
 
 def _from_memory(ending: Ending) -> str | None:
@@ -139,13 +148,14 @@ def _from_ranks(logs: Logs, launcher_killed: bool) -> str | None:
     for log in logs.ranks:
         line = _last_error(log.tail)
         if line is not None:
-            found.append((bool(_CONSEQUENCE.search(line)), log.written_at, log, line))
+            said = whole_message(line, log.tail)
+            found.append((bool(_CONSEQUENCE.search(said)), log.written_at, log, line))
     if not found:
         return None
     consequence, _, log, line = min(found, key=lambda item: item[:2])
     if consequence and (launcher_killed or _fatal(logs) is not None):
         return None  # a rank that left no words took the others with it: the launcher knows which
-    return f"rank {log.rank}: {cause_of(line, log.tail) or line}"
+    return f"rank {log.rank}: {cause_of(line, log.tail) or whole_message(line, log.tail)}"
 
 
 def _last_error(lines: tuple[str, ...]) -> str | None:
@@ -167,8 +177,9 @@ def _ends_traceback(line: str) -> bool:
 def _from_tagged(logs: Logs) -> str | None:
     """Return the exception of a rank that fell before it had a log of its own."""
     for rank, lines in _by_tag(logs.launcher).items():
-        error = _last_error(tuple(line for line in lines if not _LAUNCHERS_OWN.search(line)))
-        if error is not None and not _CONSEQUENCE.search(error):
+        kept = tuple(line for line in lines if not _LAUNCHERS_OWN.search(line))
+        error = _last_error(kept)
+        if error is not None and not _CONSEQUENCE.search(error := whole_message(error, kept)):
             return f"rank {rank}: {error}" if rank else error
     return None
 

@@ -11,6 +11,13 @@ from dataclasses import dataclass
 # first of several tasks is named.
 _ENDED = re.compile(r"^srun: error: (\S+): tasks? (\d+)[\d,-]*: (.+?)(?: \(core dumped\))?\s*$")
 _NODE_FAILURE = re.compile(r"^srun: error: Node failure on (\S+)")
+# What is said of a step that waits, and of one that never was; "Step created for" ends a wait.
+_WAITS = re.compile(r"^srun: .*\bstep creation (?:temporarily|still) disabled, retrying \((.+)\)")
+_CREATED = re.compile(r"^srun: Step created for ")
+_CANCELLED = re.compile(r"^srun: (?:error: )?(Cancelled pending job step\b.*)")
+_REFUSED = re.compile(
+    r"^srun: error: ((?:Unable to create step for|Unable to confirm allocation for) job .+)"
+)
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 _SIGNALS = {signal.strsignal(number): -number for number in signal.valid_signals()}
 
@@ -44,3 +51,22 @@ def first_failed(lines: Iterable[str]) -> TaskEnd | None:
 def failed_node(lines: Iterable[str]) -> str | None:
     """Return the node that went down under a step, as ``srun`` names it."""
     return next((match[1] for line in lines if (match := _NODE_FAILURE.match(line))), None)
+
+
+def never_started(lines: Iterable[str]) -> str | None:
+    """Return why Slurm started no step, in its own words; None where it says nothing of the kind.
+
+    ``srun`` that is ended while it waits says that it was, and then something about the job: what
+    it waited for is the reason.
+    """
+    waited, cancelled = None, None
+    for line in lines:
+        if match := _WAITS.match(line):
+            waited = match[1]
+        elif _CREATED.match(line):
+            waited = None
+        elif match := _CANCELLED.match(line):
+            cancelled = match[1]
+        elif (match := _REFUSED.match(line)) and cancelled is None:
+            return match[1]
+    return waited or cancelled

@@ -259,6 +259,56 @@ def test_exceptions_of_any_name(error: str) -> None:
     assert cause(logs("", r0=TRACEBACK.format(error=error), r1="")) == f"rank 0: {error}"
 
 
+@pytest.mark.parametrize("tag", ["", "[0]<stderr>:"])
+def test_a_message_that_begins_on_the_next_line(tag: str) -> None:
+    text = TRACEBACK.format(error="my.own.ValueError:\n\n  two columns are missing\n  and a third")
+    text = "\n".join(tag + line for line in text.splitlines())
+    ending = HOROVODRUN_EXIT.replace("137", "1").replace("name: 1", "name: 0")
+    found = logs(ending + text) if tag else logs("", r0=text, r1="")
+    assert cause(found) == "rank 0: my.own.ValueError: two columns are missing"
+    assert cause(logs("", r0="builtins.OddError:", r1="")) == "rank 0: builtins.OddError:"
+
+
+def test_a_message_on_the_next_line_may_be_a_consequence() -> None:
+    first = TRACEBACK.format(error="ValueError: loss is nan")
+    follower = TRACEBACK.format(error="RuntimeError:\nConnection closed by peer")
+    assert cause(logs("", r0=follower, r1=first)) == "rank 1: ValueError: loss is nan"
+
+
+WAITS = "srun: Job 5 step creation temporarily disabled, retrying (Requested nodes are busy)"
+CANCELLED = "srun: Cancelled pending job step with signal 15"
+OVER = "srun: error: Unable to create step for job 5: Job/step already completing or completed"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "reason"),
+    [
+        (
+            "srun: error: Unable to create step for job 5: Invalid generic resource specification",
+            "Unable to create step for job 5: Invalid generic resource specification",
+        ),
+        ("\n".join([CANCELLED, OVER]), "Cancelled pending job step with signal 15"),
+        ("\n".join([WAITS, CANCELLED, OVER]), "Requested nodes are busy"),
+        ("\n".join([WAITS, OVER]), OVER.removeprefix("srun: error: ")),
+    ],
+)
+def test_a_step_that_slurm_never_started(launcher: str, reason: str) -> None:
+    expected = f"Slurm never started the step: {reason}"
+    assert cause(logs(launcher)) == expected
+    late = Ending(exit_code=-15, wall_s=120.0, timed_out=True)
+    verdict = diagnose(late, logs(launcher), 120.0, 2)
+    assert verdict.status == "timeout"
+    assert verdict.cause == f"not done after 120 s (measure.timeout_s); {expected}"
+
+
+def test_a_step_that_waited_and_then_ran_was_started() -> None:
+    created = f"{WAITS}\nsrun: Step created for StepId=5.1"
+    assert "never started its log" in cause(logs(created))
+    assert cause(logs(f"{WAITS}\nsrun: error: n1: task 0: Killed", r0="")).startswith(
+        "rank 0 on n1 ended with signal SIGKILL"
+    )
+
+
 LOWER = "; lower batch_size, or raise execution.accumulate"
 TENSORFLOW = "tensorflow.python.framework.errors_impl."
 KERNEL = """\

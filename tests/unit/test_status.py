@@ -545,6 +545,136 @@ def test_jobs_of_what_nobody_asks_for_any_more(study: Study) -> None:
     assert states(status)[labels[3]] == ["queued"]
 
 
+def test_what_an_earlier_submission_has_done_stays_asked_for(tmp_path: Path) -> None:
+    """The sweep was edited while it waited: it does not shrink as it is worked off."""
+    small, large = config("horovod", 2, 9, backend="mpi"), config("horovod", 2, 8, backend="mpi")
+    old = Study(tmp_path / "study", (small, large, BASE), 2)
+    elements = [Element(repeat=repeat, points=(0, 1, 2)) for repeat in range(2)]
+    old.submit(elements=elements)
+    study = Study(old.folder, (SMALL,), 2).plan()
+    study.submit(SECOND, "130", [Element(repeat=repeat, points=(0,)) for repeat in range(2)])
+    second = [
+        job(i, "PENDING", "Priority", array="130", comment=f"hvdscale:{SECOND}:0") for i in (0, 1)
+    ]
+    waiting = [job(i, "PENDING", "Priority") for i in (0, 1)]
+    before = study.status(Slurm([*waiting, *second]))
+    assert before.counts() == Counter(queued=8)
+    study.done(small, 0).done(BASE, 0).done(large, 0)
+    status = study.status(Slurm([waiting[1], *second]))
+    assert status.counts() == Counter(queued=5, done=3)
+    by_id = {one.point_id: one for one in status.points}
+    assert [one.state for one in by_id[point_id(small)].launches] == ["done", "queued"]
+    assert [one.state for one in by_id[point_id(SMALL)].launches] == ["queued", "queued"]
+    assert by_id[point_id(BASE)].base
+    assert not by_id[point_id(small)].base
+    study.done(small, 1).done(BASE, 1).done(large, 1).done(SMALL, 0, 1)
+    assert study.status(Slurm([])).counts() == Counter(done=8)
+
+
+def test_a_repeat_that_nobody_asks_for_any_more_is_done(study: Study) -> None:
+    """Fewer blocks than were submitted: of the same point."""
+    study.blocks = 1
+    status = study.plan().submit().done(SMALL, 2).status(Slurm([]))
+    assert states(status) == {
+        "point 150": ["missing", "done"],
+        "point 1400": ["missing"],
+        "none 1x1": [],
+    }
+
+
+PREEMPTED = "Slurm took the nodes back, and starts the job again later"
+
+
+@pytest.mark.parametrize(
+    ("end", "expected", "words"),
+    [
+        (job(0, "CANCELLED", restarts=1), "failed", "CANCELLED: its job was cancelled"),
+        (job(0, "PREEMPTED"), "failed", "PREEMPTED: its job was preempted"),
+        (job(0, "COMPLETED", restarts=1), "missing", "its job ended without it"),
+        (None, "failed", "its job was preempted at it, and is gone"),
+    ],
+    ids=lambda one: getattr(one, "state", None),
+)
+def test_a_preempted_job_that_has_ended_since(
+    study: Study, end: Job | None, expected: str, words: str
+) -> None:
+    """It was to start again, and was held and cancelled, say."""
+    study.submit().element(0, state="ended").failed(SMALL, 0, PREEMPTED, status="preempted")
+    waits = study.status(Slurm([job(0, "PENDING", "JobHeldUser", restarts=1)]))
+    assert launch(waits, SMALL, 0).state == "held"
+    status = study.status(Slurm([], [end] if end else []))
+    found = launch(status, SMALL, 0)
+    assert (found.state, found.why[: len(words)]) == (expected, words)
+    assert "starts the job again" not in render(status)
+
+
+def test_a_timeout_is_told_unless_its_job_started_again(study: Study) -> None:
+    """At its time limit a job ends, and the record says so; a start later says more."""
+    study.submit().element(0, state="ended", reason="time limit")
+    study.failed(SMALL, 0, "the time limit was near", status="timeout")
+    over = study.status(Slurm([], [job(0, "FAILED", exit_code=1)]))
+    assert launch(over, SMALL, 0).why == "the time limit was near"
+    study.element(0, state="ended", restart_count=1)
+    for restarts in (0, 1):  # accounts know of none
+        again = study.status(Slurm([], [job(0, "CANCELLED", restarts=restarts)]))
+        assert launch(again, SMALL, 0).why.startswith("CANCELLED")
+    study.failed(SMALL, 0, "real", attempt=2)
+    failed = study.status(Slurm([], [job(0, "CANCELLED", restarts=1)]))
+    assert launch(failed, SMALL, 0).why == "real"
+
+
+def test_a_preempted_job_in_a_copy_without_slurm(study: Study) -> None:
+    """It may wait to start again: neither it nor what it had not come to is lost."""
+    study.submit().element(0, state="ended", failed=1)
+    study.failed(SMALL, 0, PREEMPTED, status="preempted")
+    status = study.status(NO_SLURM)
+    assert [launch(status, made, 0).state for made in (SMALL, LARGE)] == ["submitted"] * 2
+    assert launch(status, SMALL, 0).why == (
+        "its job was preempted; Slurm was not asked whether it starts again"
+    )
+    assert status.exit_code == 0
+    study.element(0, (LARGE, 0), restart_count=1)  # it does
+    status = study.status(NO_SLURM)
+    assert [launch(status, made, 0).state for made in (SMALL, LARGE)] == ["running"] * 2
+
+
+def test_a_base_that_failed_is_told_as_long_as_a_point_needs_it(study: Study) -> None:
+    study.submit().element(0, state="ended")
+    study.failed(BASE, 0, "a bad base", allocation="slurm:123", own=True)
+
+    def told(*jobs: Job) -> bool:
+        return "a bad base" in render(study.status(Slurm(jobs)))
+
+    assert told()  # nobody is to do its points
+    study.submit(SECOND, "130", ELEMENTS[:1])
+    later = job(0, "PENDING", "Priority", array="130", comment=f"hvdscale:{SECOND}:0")
+    assert not told(later)  # with a base of its own
+    study.done(SMALL, 0)  # of other nodes than the base
+    assert not told(later)
+    study.done(LARGE, 0)
+    assert not told()
+    one = record(LARGE, 0)
+    block = one.block.model_copy(update={"allocation": "slurm:123"})
+    study._write(one.model_copy(update={"block": block}), one.run_id)
+    assert told()  # it has no base
+
+
+def test_a_base_that_failed_in_a_job_that_goes_on(study: Study) -> None:
+    study.submit().element(0, (SMALL, 0))
+    study.failed(BASE, 0, "a bad base", allocation="slurm:123", own=True)
+    assert "a bad base" in render(study.status(Slurm([job(0, "RUNNING")])))
+    # The next start has its own.
+    assert "a bad base" not in render(study.status(Slurm([job(0, "PENDING", "BeginTime")])))
+    study.element(0, (SMALL, 0), restart_count=1)
+    assert "a bad base" not in render(study.status(Slurm([job(0, "RUNNING")])))
+
+
+def test_a_base_of_a_preempted_job_is_no_failure(study: Study) -> None:
+    study.submit().element(0, state="ended")
+    study.failed(BASE, 0, PREEMPTED, status="preempted", own=True)
+    assert PREEMPTED not in render(study.status(Slurm([], [job(0, "CANCELLED")])))
+
+
 def test_a_sweep_run_without_slurm(tmp_path: Path) -> None:
     """There is no plan either: the records tell."""
     kept = [record(SMALL, 0), failure(SMALL, 1, cause="why not"), failure(LARGE, 0, cause="no")]
@@ -594,6 +724,11 @@ def test_a_broken_record_of_a_failure_is_said(study: Study) -> None:
 )
 def test_why_a_job_waits(reason: str, words: str) -> None:
     assert why_pending(reason).startswith(words)
+
+
+def test_what_says_itself_why_is_not_said_twice() -> None:
+    reason = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher partitions"
+    assert why_pending(reason) == reason
 
 
 def test_words_do_not_hide_slurm_s_own() -> None:
@@ -701,6 +836,33 @@ def test_the_job_that_collects(study: Study, collect: Job | None, line: str) -> 
     status = study.status(Slurm([job(0, "RUNNING"), *jobs]))
     assert status.collect == (f"job 121 {line}" if line else "")
     assert (f"\ncollect and report: job 121 {line}\n" in render(status)) == bool(line)
+
+
+def test_of_several_jobs_that_collect_the_last_is_named(study: Study) -> None:
+    for name, array, collect in ((FIRST, "120", "121"), (SECOND, "130", "131")):
+        study.submit(name, array)
+        folder = manifest_path(study.folder, name, 0).parent
+        Jobs.read(folder).model_copy(update={"collect": collect}).write(folder)
+    waiting = [
+        Job(name, name, None, "PENDING", "Dependency") for name in ("131", "121", "999")
+    ]  # squeue has the oldest last, or first
+    for jobs in (waiting, waiting[::-1]):
+        assert study.status(Slurm(jobs)).collect.startswith("job 131 waits")
+    assert study.status(Slurm(waiting[1:])).collect.startswith("job 121 waits")
+
+
+def test_when_all_is_done_table_and_report_are_named(study: Study) -> None:
+    table, report = study.folder / "table.csv", study.folder / "report.html"
+    table.touch()
+    study.submit().done(SMALL, 0, 1, 2).done(LARGE, 0, 1)
+    assert study.status(Slurm([])).written == ()  # not of all
+    study.done(LARGE, 2)
+    assert render(study.status(Slurm([]))).endswith(f"\ncollected: {table}")
+    report.touch()
+    assert render(study.status(Slurm([]))).endswith(f"\ncollected: {table}, {report}")
+    table.unlink()
+    report.unlink()
+    assert "collected" not in render(study.status(Slurm([])))
 
 
 def test_an_element_that_is_run_by_hand_is_no_job(study: Study) -> None:

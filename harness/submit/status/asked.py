@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.config import RunConfig, run_id
 from harness.config.identity import point_id
@@ -42,17 +42,25 @@ def run_ids(asked: Iterable[Asked]) -> Iterator[str]:
 
 
 def with_live(asked: tuple[Asked, ...], known: Evidence) -> tuple[Asked, ...]:
-    """Add what jobs are still to launch though nobody asks for it any more."""
+    """Add what jobs have launched, or are still to, though the sweep was edited since.
+
+    Without what they have done a submission would shrink while it is worked off.
+    """
     planned = set(run_ids(asked))
-    beside = [name for name in known.places if name not in planned and name not in known.done]
     more: dict[str, list[tuple[int, str]]] = {}
-    configs: dict[str, tuple[RunConfig, bool]] = {}
-    for name in beside:
-        place = known.live(name)
-        if place is not None:
-            key, config = _config(place, name)
-            more.setdefault(key, []).append((place.element.repeat, name))
-            configs[key] = (config, place.array.manifest.training)
+    new: dict[str, Asked] = {}
+    elements: dict[tuple[str, int, int], dict[str, int]] = {}
+    for name in known.places:
+        place = None if name in planned else _beside(name, known)
+        if place is None:
+            continue
+        if place.key not in elements:
+            elements[place.key] = _launches(place)
+        at, manifest = elements[place.key][name], place.array.manifest
+        key = place.array.point_ids[at]
+        more.setdefault(key, []).append((place.element.repeat, name))
+        config, base = manifest.configs[at], at in manifest.bases
+        new.setdefault(key, Asked(key, label(config), base, (), manifest.training))
     kept = [
         Asked(
             one.point_id,
@@ -63,20 +71,18 @@ def with_live(asked: tuple[Asked, ...], known: Evidence) -> tuple[Asked, ...]:
         )
         for one in asked
     ]
-    new = [
-        Asked(key, label(configs[key][0]), False, tuple(runs), configs[key][1])
-        for key, runs in more.items()
-    ]
-    return (*kept, *new)
+    return (*kept, *(replace(new[key], runs=tuple(runs)) for key, runs in more.items()))
 
 
-def _config(place: Place, name: str) -> tuple[str, RunConfig]:
-    """Return point id and config of a launch of an element."""
-    manifest, element = place.array.manifest, place.element
-    for at in (*element.points, *element.timelines):
-        if run_id(manifest.configs[at], element.repeat) == name:
-            return place.array.point_ids[at], manifest.configs[at]
-    raise LookupError(name)
+def _beside(name: str, known: Evidence) -> Place | None:
+    """Return the element that has done a launch, or is to do it; None where neither is so."""
+    return known.places[name][-1] if name in known.done else known.live(name)
+
+
+def _launches(place: Place) -> dict[str, int]:
+    """Return run id → place of the config, of all launches of an element."""
+    configs, element = place.array.manifest.configs, place.element
+    return {run_id(configs[at], element.repeat): at for at in (*element.points, *element.timelines)}
 
 
 def _submitted(arrays: Iterable[Submitted]) -> tuple[Asked, ...]:

@@ -19,6 +19,7 @@ from harness.submit.status.types import LaunchStatus, State
 from harness.submit.status.words import how_ended, never_starts, why_pending
 
 AGAIN = "submit the sweep again"
+_UNASKED = "Slurm was not asked whether it starts again"
 
 
 @dataclass(frozen=True)
@@ -181,15 +182,30 @@ def _over(run_id: str, known: Evidence) -> _Verdict:
         failure.started_at >= place.array.submitted_at
         or (file is not None and failure.allocation in file.allocations)
     )
-    if failure is not None and newer:
-        return _Verdict("failed", failure.cause, name, log=failure.log)
     job = known.job_of.get(place.key)
+    # It says that it is to be tried again: what became of that says the job's end.
+    again = failure is not None and newer and _again(failure, file, job)
+    if failure is not None and newer and not again:
+        return _Verdict("failed", failure.cause, name, log=failure.log)
     if job is not None:
         return _of_end(job, file, name, known.logs.get(_log_key(job)))
     if known.jobs is None:
         return _unasked(run_id, file, name, failure)
+    if failure is not None and again:
+        why = "its job was preempted at it, and is gone; Slurm no longer knows how it ended"
+        return _Verdict("failed", why, name, log=failure.log)
     log = known.logs.get((known.array_ids[place.array.key], place.index))
     return _forgotten(file, name, log, failure)
+
+
+def _again(failure: Failure, file: ElementFile | None, job: Job | None) -> bool:
+    """Say whether the job of a failed attempt was to start again, or did."""
+    if failure.status == "preempted":
+        return True
+    if failure.status != "timeout" or file is None or failure.allocation not in file.allocations:
+        return False
+    starts = max(file.restart_count, job.restarts if job is not None else 0)
+    return job is not None and starts > file.allocations.index(failure.allocation)
 
 
 def _of_end(job: Job, file: ElementFile | None, name: str, log: Path | None) -> _Verdict:
@@ -209,11 +225,16 @@ def _unasked(run_id: str, file: ElementFile | None, name: str, failure: Failure 
     """Judge by what an element wrote, where Slurm could not be asked."""
     if file is None:
         return _Verdict("submitted", "it has a job; Slurm was not asked what that does", name)
+    preempted = failure is not None and failure.status == "preempted"
+    if failure is not None and preempted and failure.allocation == file.allocation:
+        return _Verdict("submitted", f"its job was preempted; {_UNASKED}", name)
     if file.state == "running":
         now = file.launch is not None and file.launch.run_id == run_id
         return _Verdict("running", "" if now else "its job had not come to it", name, now=now)
-    if failure is not None:
+    if failure is not None and not preempted:
         return _Verdict("failed", failure.cause, name, log=failure.log)
+    if not file.reason:  # a signal ended it: that of a preemption, too
+        return _Verdict("submitted", f"its job was ended before it; {_UNASKED}", name)
     return _Verdict("missing", _left(file), name)
 
 

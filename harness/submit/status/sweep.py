@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from harness.submit.status.types import (
 )
 from harness.submit.status.words import never_starts, why_pending
 
+_RESULTS = ("table.csv", "report.html")  # of `collect` and `report`; their code takes long to load
 TAIL_LINES = 5  # of a log, for people
 _NAMED: tuple[State, ...] = ("queued", "held", "never", "submitted", "failed", "missing")
 
@@ -102,17 +103,23 @@ def sweep_status(folder: Path, scheduler: Scheduler) -> SweepStatus:
         jobs=tuple(_jobs(known)),
         causes=(*_causes(points), *bases.causes()),
         collect=_collect(found.collects, jobs or ()),
+        written=tuple(_written(folder)) if _all_done(points) else (),
         notes=(*found.faults, *([f"Slurm was not asked: {problem}"] if problem else [])),
     )
 
 
-def _collect(job_ids: Iterable[str], jobs: Iterable[Job]) -> str:
-    """Return what the job does that collects at the end; "" where there is none any more."""
-    wanted = set(job_ids)
-    for job in jobs:
-        if job.job_id in wanted:
-            return f"job {job.job_id} {_doing(job)}"
-    return ""
+def _written(folder: Path) -> Iterator[str]:
+    """Yield the paths of table and report, as far as there are such."""
+    for name in _RESULTS:
+        if (folder / name).is_file():
+            yield str(folder / name)
+
+
+def _collect(job_ids: Sequence[str], jobs: Iterable[Job]) -> str:
+    """Return what the last job does that collects at the end; "" where there is none any more."""
+    there = {job.job_id: job for job in jobs}
+    last = next((there[name] for name in reversed(job_ids) if name in there), None)
+    return f"job {last.job_id} {_doing(last)}" if last is not None else ""
 
 
 def _doing(job: Job) -> str:

@@ -40,6 +40,7 @@ def render(status: SweepStatus, *, verbose: bool = False, zone: tzinfo | None = 
             *_reasons(status.causes, zone),
             *([f"collect and report: {status.collect}"] if status.collect else []),
             *_advice(status),
+            *([f"collected: {', '.join(status.written)}"] if status.written else []),
             *status.notes,
         ]
     )

@@ -92,6 +92,7 @@ class SweepStatus:
     jobs: tuple[JobStatus, ...] = ()
     causes: tuple[Cause, ...] = ()
     collect: str = ""  # the job that collects when the others are over, and what it does; a line
+    written: tuple[str, ...] = ()  # table and report, once all is done: paths
     notes: tuple[str, ...] = ()  # what could not be found out, a line each
 
     def counts(self) -> Counter[State]:

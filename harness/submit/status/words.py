@@ -25,7 +25,7 @@ _WHY = (
     ("Assoc", "a limit of its account is reached, or is below what it asks for"),
     ("MaxMemPerLimit", "asks for more memory than the partition gives"),
     ("ReqNodeNotAvail", _DOWN),
-    ("Nodes required for job are DOWN", _DOWN),
+    ("Nodes required for job are DOWN", ""),  # says it itself
     ("NodeDown", _DOWN),
     ("PartitionDown", "its partition is down"),
     ("PartitionInactive", "its partition starts no jobs now"),
@@ -57,7 +57,7 @@ def why_pending(reason: str) -> str:
     """Return why a job waits, in plain words with Slurm's own; an unknown reason as it is."""
     for beginning, words in _WHY:
         if reason.startswith(beginning):
-            return f"{reason}: {words}"
+            return f"{reason}: {words}" if words else reason
     return reason or "Slurm has not looked at it yet"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.analysis.facets import Facet
 from harness.analysis.plots.multiples import MOST_LINES, MOST_PANELS, thinned
 from harness.analysis.plots.panel import Panel
+from harness.analysis.plots.placements import placement_handles, split_by
 from harness.analysis.plots.series import (
     Look,
     Plot,
@@ -45,6 +46,7 @@ def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot | None:
     look = _looks(facet, lines)
     panels, left_out = _panels(lines)
     many = len(panels) > 1
+    own = _count_handles(panels, look) if many else _handles(lines, look)
     figure, axes = new_figure(
         len(panels),
         "Epoch time against batch size",
@@ -56,7 +58,7 @@ def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot | None:
             left_out,
             *notes,
         ],
-        _count_handles(panels, look) if many else _handles(lines, look),
+        [*own, *placement_handles(facet.curves)],
         panels_in=[_PANEL_IN] * len(panels) if many else (),
     )
     for ax, names in zip(axes, panels, strict=True):
@@ -104,10 +106,19 @@ def _count_handles(panels: Sequence[Sequence[Name]], look: Mapping[Name, Look]) 
 
 
 def _draw(panel: Panel, line: Line, look: Look) -> None:
-    for curve, point in line:
-        panel.launches(curve.batch, [launch.epoch_s for launch in point.launches], look)
-    batches = [curve.batch for curve, _ in line]
-    panel.intervals(batches, [point.epoch_s for _, point in line], look)
+    batch_of = {id(point): curve.batch for curve, point in line}
+    drawn, others = split_by(line, lambda pair: pair[0].batch, lambda pair: pair[1])
+    for curve, point in drawn:
+        panel.launches(curve.batch, _epochs_s(point), look)
+    batches = [curve.batch for curve, _ in drawn]
+    panel.intervals(batches, [point.epoch_s for _, point in drawn], look)
+    for one in others:
+        point = one.point
+        panel.other(one, batch_of[id(point)], point.epoch_s, _epochs_s(point), look)
+
+
+def _epochs_s(point: Point) -> list[float]:
+    return [launch.epoch_s for launch in point.launches]
 
 
 def _looks(facet: Facet, lines: dict[Name, Line]) -> dict[Name, Look]:

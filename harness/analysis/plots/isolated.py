@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.analysis.facets import Facet
 from harness.analysis.plots.multiples import few
 from harness.analysis.plots.panel import Panel
+from harness.analysis.plots.placements import placement_handles
 from harness.analysis.plots.series import (
     Plot,
     Row,
@@ -41,7 +42,10 @@ def allreduce(facet: Facet, notes: Sequence[str]) -> Plot | None:
             left_out,
             *notes,
         ],
-        [handle(curve.label, **look[curve.label].line) for curve in drawn],
+        [
+            *(handle(curve.label, **look[curve.label].line) for curve in drawn),
+            *placement_handles(drawn),
+        ],
     )
     times, rates = Panel(latency), Panel(bandwidth)
     for curve in drawn:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.analysis.plots.panel import Panel
+from harness.analysis.plots.placements import placement_handles
 from harness.analysis.plots.series import Look, handle, kind, kind_looks, node_boundaries
 from harness.analysis.plots.style import device_axis, new_figure, unit_axis
 from harness.analysis.scaling import Curve, Launch, Point
@@ -108,7 +109,11 @@ def draw_by_batch(
         len(panels.groups),
         title,
         [*notes, panels.note],
-        [*(handle(name, **look[name].line) for name in look), *handles],
+        [
+            *(handle(name, **look[name].line) for name in look),
+            *placement_handles(curves),
+            *handles,
+        ],
         panels_in=panels.panels_in,
     )
     counts = _measured_counts(curves, quantity)

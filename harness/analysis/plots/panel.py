@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.markers import CARETDOWN, CARETUP
 
+from harness.analysis.plots.placements import Other, draw_other, split
 from harness.analysis.scaling import Curve, Launch, Point
 from harness.stats import Interval
 
@@ -50,12 +51,29 @@ class Panel:
         interval_of: Callable[[Point], Interval | None],
         value_of: Callable[[Point, Launch], float | None],
     ) -> None:
-        """Draw the points of a curve over N, and their launches."""
-        for point in curve.points:
-            values = [v for launch in point.launches if (v := value_of(point, launch)) is not None]
-            self.launches(point.world_size, values, look)
-        shown = [(p.world_size, found) for p in curve.points if (found := interval_of(p))]
-        self.intervals([n for n, _ in shown], [found for _, found in shown], look)
+        """Draw the points of a curve over N, and their launches.
+
+        One of each N is in the line; the others stand beside it (see ``placements``).
+        """
+        measured = [(p, found) for p in curve.points if (found := interval_of(p))]
+        intervals = {id(point): found for point, found in measured}
+        line, others = split(point for point, _ in measured)
+        for point in line:
+            self.launches(point.world_size, _values(point, value_of), look)
+        self.intervals([p.world_size for p in line], [intervals[id(p)] for p in line], look)
+        for one in others:
+            values = _values(one.point, value_of)
+            self.other(one, one.point.world_size, intervals[id(one.point)], values, look)
+
+    def other(
+        self, one: Other, at: float, found: Interval, values: Sequence[float], look: Look
+    ) -> None:
+        """Draw a point that is in no line beside ``at``, and its launches."""
+        x = one.x(at, look)
+        self.launches(x / look.shift, values, look)
+        self._values.append(found.estimate)
+        draw_other(self.ax, one, at, found.estimate, look)
+        self._bars += _bars([x], [found], look)
 
     def launches(self, x: float, values: Sequence[float], look: Look) -> None:
         """Draw launches faintly, a little to the right of their mean, which would hide them."""
@@ -71,11 +89,7 @@ class Panel:
         self._values += [one.estimate for one in found]
         places = [look.shift * at for at in x]
         self.ax.plot(places, [one.estimate for one in found], zorder=4, **look.line)
-        self._bars += [
-            Bar(at, one.low, one.high, look.colour)
-            for at, one in zip(places, found, strict=True)
-            if one.low is not None and one.high is not None
-        ]
+        self._bars += _bars(places, found, look)
 
     def fit(self, *, log: bool, include: Sequence[float] = ()) -> None:
         """Set the limits of y to the data and ``include``, and draw the intervals into them."""
@@ -111,3 +125,15 @@ class Panel:
                 [bar.x], [end], linestyle="none", color=bar.colour, clip_on=False, zorder=5,
                 marker=arrow if cut else "_", markersize=3.2, markeredgewidth=0.8,
             )  # fmt: skip
+
+
+def _values(point: Point, value_of: Callable[[Point, Launch], float | None]) -> list[float]:
+    return [v for launch in point.launches if (v := value_of(point, launch)) is not None]
+
+
+def _bars(places: Sequence[float], found: Sequence[Interval], look: Look) -> list[Bar]:
+    return [
+        Bar(at, one.low, one.high, look.colour)
+        for at, one in zip(places, found, strict=True)
+        if one.low is not None and one.high is not None
+    ]

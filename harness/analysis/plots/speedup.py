@@ -9,6 +9,7 @@ from harness.analysis.apart import apart_notes
 from harness.analysis.facets import Facet, is_base_point
 from harness.analysis.plots.multiples import MOST_LINES, Quantity, counts_of, draw_by_batch
 from harness.analysis.plots.panel import Panel
+from harness.analysis.plots.placements import placement_handles
 from harness.analysis.plots.reference import draw_fits, draw_ideal, fit_handles, slope_text
 from harness.analysis.plots.series import (
     Look,
@@ -84,7 +85,8 @@ def efficiency(facet: Facet, notes: Sequence[str]) -> Plot | None:
         )
         return Plot(draw_by_batch(based, quantity, "Efficiency", said, ends), rows)
     look = looks(_drawn(facet))
-    handles = [*(handle(curve.label, **look[curve.label].line) for curve in based), *ends]
+    found = [handle(curve.label, **look[curve.label].line) for curve in based]
+    handles = [*found, *placement_handles(based), *ends]
     figure, (ax,) = new_figure(1, "Efficiency", said, handles)
     panel = Panel(ax)
     for curve in based:
@@ -179,6 +181,7 @@ def _handles(
     found = [
         handle(f"{curve.label}{slope_text(curve)}", **look[curve.label].line) for curve in curves
     ]
+    found += placement_handles(curves)
     return [*found, *fit_handles(based, _FITTED), ideal_handle()] if based else found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.analysis.facets import Facet
 from harness.analysis.plots.multiples import by_batch
 from harness.analysis.plots.panel import Panel
+from harness.analysis.plots.placements import hollow, placement_handles, split
 from harness.analysis.plots.series import (
     Look,
     Plot,
@@ -22,7 +23,7 @@ from harness.analysis.plots.series import (
     support,
 )
 from harness.analysis.plots.style import FAINT, device_axis, new_figure
-from harness.analysis.scaling import Curve
+from harness.analysis.scaling import Curve, Point
 
 if TYPE_CHECKING:
     from matplotlib.lines import Line2D
@@ -37,7 +38,11 @@ def exposed_sync(facet: Facet, notes: Sequence[str]) -> Plot | None:
         return None
     look = kind_looks(measured)
     panels = by_batch(measured)
-    handles = [*(handle(name, **look[name].line) for name in look), _transfer_handle()]
+    handles = [
+        *(handle(name, **look[name].line) for name in look),
+        *placement_handles(measured),
+        _transfer_handle(),
+    ]
     figure, axes = new_figure(
         len(panels.groups),
         "Exposed gradient synchronisation",
@@ -76,19 +81,28 @@ def _draw(panel: Panel, curve: Curve, look: Look) -> None:
         lambda point: point.exposed_sync_s and point.exposed_sync_s.scaled(_MS),
         lambda _, launch: launch.exposed_sync_s and launch.exposed_sync_s * _MS,
     )  # fmt: skip
-    split = [
-        (p.world_size * look.shift, p.transfer_s.estimate * _MS, p.exposed_sync_s.estimate * _MS)
-        for p in curve.points
-        if p.transfer_s and p.exposed_sync_s
-    ]
-    if split:
-        ax = panel.ax
-        counts, transfer, exposed = (list(values) for values in zip(*split, strict=True))
+    line, others = split(p for p in curve.points if p.transfer_s and p.exposed_sync_s)
+    ax = panel.ax
+    for one in others:
+        transfer_ms, exposed_ms = _parts_ms(one.point)
+        x = one.x(one.point.world_size, look)
+        ax.vlines([x], transfer_ms, exposed_ms, color=look.colour, alpha=0.2, linewidth=4, zorder=2)
+        ax.plot([x], [transfer_ms], markersize=2.6, zorder=3, **hollow(look))
+    if line:
+        counts = [point.world_size * look.shift for point in line]
+        transfer, exposed = (list(values) for values in zip(*map(_parts_ms, line), strict=True))
         ax.fill_between(counts, transfer, exposed, color=look.colour, alpha=0.14, linewidth=0)
         # Bars as well as the area between them: a single device count has no area.
         ax.vlines(counts, transfer, exposed, color=look.colour, alpha=0.2, linewidth=4, zorder=2)
-        hollow = look.line | {"linestyle": ":", "markerfacecolor": "white"}
-        ax.plot(counts, transfer, linewidth=0.9, markersize=2.6, zorder=3, **hollow)
+        dotted = look.line | {"linestyle": ":", "markerfacecolor": "white"}
+        ax.plot(counts, transfer, linewidth=0.9, markersize=2.6, zorder=3, **dotted)
+
+
+def _parts_ms(point: Point) -> tuple[float, float]:
+    """Return transfer and exposed sync of a point that has both, in ms a step."""
+    assert point.transfer_s is not None
+    assert point.exposed_sync_s is not None
+    return point.transfer_s.estimate * _MS, point.exposed_sync_s.estimate * _MS
 
 
 def _points(facet: Facet) -> list[Row]:

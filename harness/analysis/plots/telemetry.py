@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.analysis.facets import Facet
 from harness.analysis.plots.multiples import few
 from harness.analysis.plots.panel import Panel
+from harness.analysis.plots.placements import placement_handles
 from harness.analysis.plots.series import (
     Plot,
     Row,
@@ -82,7 +83,10 @@ def utilisation(facet: Facet, notes: Sequence[str]) -> Plot | None:
             left_out,
             *notes,
         ],
-        [handle(curve.label, **look[curve.label].line) for curve in drawn],
+        [
+            *(handle(curve.label, **look[curve.label].line) for curve in drawn),
+            *placement_handles(drawn),
+        ],
     )
     counts = sorted({p.world_size for _, p in points_of(drawn) if any(o.of(p) for o in shown)})
     for ax, told in zip(axes, shown, strict=True):

@@ -136,7 +136,7 @@ def sweep_folder(path: str, results: Path) -> Path:
     lacks = "has a" if several else "has no"
     raise ConfigError(
         f"no results of '{path}': {several}{' nor '.join(map(str, candidates))} {lacks} sweep.json"
-        f"{did_you_mean(path, there)}; run it first, or give --results"
+        f"{did_you_mean(path, there)}; run or submit it first, or give --results"
     )
 
 

@@ -906,7 +906,7 @@ def test_the_command_by_name_path_and_for_all(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("other: 1 point, 1 launch: 0/1 done, 1 failed")
     assert lines[-1] == "study: 2 points, 6 launches: 6/6 done"
-    with pytest.raises(ConfigError, match="no results of 'studi'"):
+    with pytest.raises(ConfigError, match="no results of 'studi'.*; run or submit it first"):
         command_status("studi", results, False, False)
 
 

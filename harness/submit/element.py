@@ -60,7 +60,7 @@ def run_element(
             f"{path}: has elements 0 to {len(manifest.elements) - 1}, and no element {index}"
         )
     machine = machine or detect_machine()
-    with cleaned(machine, report):
+    with cleaned(machine, report, manifest.data_dir):
         return _ElementRun(manifest, index, machine, report, launch).run()
 
 

@@ -18,7 +18,7 @@ _TIME_WAS_NEAR = Verdict(
 _TIME_WAS_OVER = Verdict(
     "timeout", "the job's time limit was over; the next submission goes on from here"
 )
-_STARTS_AGAIN = Verdict("preempted", "Slurm took the nodes back, and starts the job again later")
+STARTS_AGAIN = Verdict("preempted", "Slurm took the nodes back, and starts the job again later")
 _TAKEN_BACK = Verdict(
     "preempted", "Slurm took the nodes back for another job; the next submission goes on from here"
 )
@@ -49,7 +49,7 @@ def _why(job: slurm.Job, restart_count: int) -> Verdict:
     While its processes end its state is COMPLETING, whatever it will be afterwards.
     """
     if job.restarts > restart_count or job.state in slurm.WAITING:
-        return _STARTS_AGAIN
+        return STARTS_AGAIN
     if job.preempted or job.state == "PREEMPTED":
         return _TAKEN_BACK
     if job.reason == "TimeLimit" or job.state in ("TIMEOUT", "DEADLINE"):

@@ -14,6 +14,7 @@ from harness.config.identity import point_id
 from harness.errors import StoreError
 from harness.record import RunRecord
 from harness.runner.data import prepare_data
+from harness.runner.ended_by import STARTS_AGAIN, ended_by
 from harness.runner.interrupts import SIGNALS, TIME_NEAR, Interrupts, interrupts
 from harness.runner.launcher import Guard
 from harness.runner.point import Done, Place
@@ -52,6 +53,8 @@ class Running:
         self.causes: Counter[str] = Counter()
         self.ended_by_user = False
         self.time_was_near = False
+        self.starts_again = False  # the job, by itself: it was requeued
+        self._ended: RunRecord | None = None  # the launch that a signal ended
         self._place = place
         self._report = report
         self._launch = launch
@@ -85,6 +88,7 @@ class Running:
                 self._launch_all(chain([first], missing), stop)
             self.time_was_near = stop.first == TIME_NEAR
             self.ended_by_user = stop.asked and not self.time_was_near
+            self.starts_again = self.ended_by_user and self._job_starts_again(stop)
 
     def _make_data(self, prepare: Iterable[Planned], stop: Interrupts) -> None:
         """Make the data, or stop at it where a signal asks to; Ctrl-C is an exception here."""
@@ -97,6 +101,11 @@ class Running:
                 if stop.asked:
                     break
                 self._run_one(planned, guard, stop)
+
+    def _job_starts_again(self, stop: Interrupts) -> bool:
+        if self._ended is None or self._ended.error is None:  # no launch ran: nobody has asked yet
+            return ended_by(stop.first, self._place.machine) == STARTS_AGAIN
+        return self._ended.error.cause.startswith(STARTS_AGAIN.cause)
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
@@ -122,6 +131,8 @@ class Running:
         self._report.launching(name)
         ended = self._launch(planned, self._place, guard, stop)
         record = ended.record
+        if stop.asked and not ended.elsewhere:
+            self._ended = record
         if ended.elsewhere:
             self.look_at([planned.run_id])  # it may have been decided otherwise there
             self.skipped += 1

@@ -36,6 +36,7 @@ class Summary:
     interrupted: bool = False
     causes: tuple[tuple[str, int], ...] = ()  # of the failed ones, most frequent first
     time_was_near: bool = False  # that of the job
+    starts_again: bool = False  # the job, by itself: Slurm took its nodes back and requeued it
 
     @property
     def exit_code(self) -> int:
@@ -47,7 +48,8 @@ class Summary:
         parts = [f"{self.ok} measured", f"{self.skipped} done before"]
         parts += [f"{self.failed} failed"] if self.failed else []
         parts += [f"{self.left_out} combinations left out"] if self.left_out else []
-        parts += ["interrupted; run it again for the rest"] if self.interrupted else []
+        again = "Slurm starts the job again" if self.starts_again else "run it again"
+        parts += [f"interrupted; {again} for the rest"] if self.interrupted else []
         parts += ["the job's time was over; run it again for the rest"] * self.time_was_near
         lines = [f"{self.folder}: {', '.join(parts)}"]
         lines += [f"  {count} x {cause}" for cause, count in self.causes]
@@ -101,6 +103,7 @@ def summary(work: Work, running: Running) -> Summary:
         interrupted=running.ended_by_user,
         causes=tuple(running.causes.most_common()),
         time_was_near=running.time_was_near,
+        starts_again=running.starts_again,
     )
 
 

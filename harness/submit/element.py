@@ -110,6 +110,7 @@ class _ElementRun:
             interrupted=running.ended_by_user,
             causes=tuple(running.causes.most_common()),
             time_was_near=running.time_was_near,
+            starts_again=running.starts_again,
         )
 
     def _launches(self) -> Iterator[Planned]:

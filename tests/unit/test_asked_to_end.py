@@ -10,11 +10,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from harness.detect import Machine
+from harness import slurm
+from harness.detect import Machine, Slurm
 from harness.runner import data, point, schedule
+from harness.runner.launcher import run_launch
 from harness.runner.progress import PlainReport
 from harness.runner.sweep import Summary
 from harness.store import Store
@@ -136,3 +139,57 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path, monkeypatch: pytest.Mon
     finally:
         signal.signal(signal.SIGHUP, before)
     assert made.said == ["began", "made", "tidied up"]
+
+
+RESTARTED = {"state": "COMPLETING", "restarts": 1}
+ENDED = {"state": "COMPLETING"}
+AGAIN = "interrupted; Slurm starts the job again for the rest"
+BY_HAND = "interrupted; run it again for the rest"
+
+
+def slurm_says(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> list[str]:
+    """Let Slurm tell of the job; what it was asked for is returned."""
+    asked: list[str] = []
+
+    def job(name: str, timeout_s: float = 60) -> slurm.Job:
+        asked.append(name)
+        return slurm.Job(job_id="5_1", array="5", index=1, **fields)
+
+    monkeypatch.setattr(slurm, "job", job)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("number", "fields", "text"),
+    [
+        (signal.SIGTERM, RESTARTED, AGAIN),
+        (signal.SIGTERM, ENDED, BY_HAND),
+        (signal.SIGHUP, RESTARTED, BY_HAND),  # from no batch system
+        (signal.SIGUSR1, RESTARTED, "the job's time was over; run it again for the rest"),
+    ],
+)
+@pytest.mark.parametrize("when", ["data", "launch"])
+def test_a_job_that_slurm_starts_again_is_not_to_be_run_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    fields: dict[str, Any],
+    text: str,
+    when: str,
+) -> None:
+    asked = slurm_says(monkeypatch, **fields)
+    if when == "data":
+        making(monkeypatch, number)
+    else:
+        monkeypatch.setattr(point, "build", fake_build(lambda config: "hang"))
+
+        def signalled(*what: Any, **more: Any) -> Any:
+            os.kill(os.getpid(), number)
+            return run_launch(*what, **more)
+
+        monkeypatch.setattr(point, "run_launch", signalled)
+    own = Slurm("6", array_job_id="5", array_task_id="1")
+    summary = element(tmp_path, replace(MACHINE, slurm=own))
+    assert summary.text().splitlines()[0].endswith(f", {text}")
+    assert summary.exit_code == (1 if number == signal.SIGUSR1 else 130)
+    assert len(asked) <= 1  # it has little time

@@ -585,6 +585,7 @@ def test_a_repeat_that_nobody_asks_for_any_more_is_done(study: Study) -> None:
 PREEMPTED = "Slurm took the nodes back, and starts the job again later"
 
 
+@pytest.mark.parametrize("reason", ["", "asked to end"])
 @pytest.mark.parametrize(
     ("end", "expected", "words"),
     [
@@ -596,16 +597,20 @@ PREEMPTED = "Slurm took the nodes back, and starts the job again later"
     ids=lambda one: getattr(one, "state", None),
 )
 def test_a_preempted_job_that_has_ended_since(
-    study: Study, end: Job | None, expected: str, words: str
+    study: Study, end: Job | None, expected: str, words: str, reason: str
 ) -> None:
     """It was to start again, and was held and cancelled, say."""
-    study.submit().element(0, state="ended").failed(SMALL, 0, PREEMPTED, status="preempted")
+    study.submit().element(0, state="ended", reason=reason)
+    study.failed(SMALL, 0, PREEMPTED, status="preempted")
     waits = study.status(Slurm([job(0, "PENDING", "JobHeldUser", restarts=1)]))
     assert launch(waits, SMALL, 0).state == "held"
     status = study.status(Slurm([], [end] if end else []))
     found = launch(status, SMALL, 0)
     assert (found.state, found.why[: len(words)]) == (expected, words)
     assert "starts the job again" not in render(status)
+    other = launch(status, LARGE, 0)  # that it had not come to
+    if end is not None:
+        assert (other.state, other.why) == (found.state, found.why)
 
 
 def test_a_timeout_is_told_unless_its_job_started_again(study: Study) -> None:
@@ -623,9 +628,10 @@ def test_a_timeout_is_told_unless_its_job_started_again(study: Study) -> None:
     assert launch(failed, SMALL, 0).why == "real"
 
 
-def test_a_preempted_job_in_a_copy_without_slurm(study: Study) -> None:
+@pytest.mark.parametrize("reason", ["", "asked to end"])
+def test_a_preempted_job_in_a_copy_without_slurm(study: Study, reason: str) -> None:
     """It may wait to start again: neither it nor what it had not come to is lost."""
-    study.submit().element(0, state="ended", failed=1)
+    study.submit().element(0, state="ended", failed=1, reason=reason)
     study.failed(SMALL, 0, PREEMPTED, status="preempted")
     status = study.status(NO_SLURM)
     assert [launch(status, made, 0).state for made in (SMALL, LARGE)] == ["submitted"] * 2
@@ -669,10 +675,14 @@ def test_a_base_that_failed_in_a_job_that_goes_on(study: Study) -> None:
     assert "a bad base" not in render(study.status(Slurm([job(0, "RUNNING")])))
 
 
-def test_a_base_of_a_preempted_job_is_no_failure(study: Study) -> None:
-    study.submit().element(0, state="ended")
-    study.failed(BASE, 0, PREEMPTED, status="preempted", own=True)
-    assert PREEMPTED not in render(study.status(Slurm([], [job(0, "CANCELLED")])))
+@pytest.mark.parametrize("status", ["preempted", "cancelled"])
+def test_a_base_that_its_job_s_end_ended_is_no_failure(study: Study, status: Status) -> None:
+    """Nothing was measured beside it, and the end is told of its points."""
+    study.submit().element(0, state="ended", reason="asked to end")
+    study.failed(BASE, 0, "its cause", status=status, own=True)
+    text = render(study.status(Slurm([], [job(0, "CANCELLED")])))
+    assert "its cause" not in text
+    assert "  2 (of 2 points)  CANCELLED: its job was cancelled\n" in text
 
 
 def test_a_sweep_run_without_slurm(tmp_path: Path) -> None:
@@ -906,7 +916,7 @@ def test_the_command_by_name_path_and_for_all(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("other: 1 point, 1 launch: 0/1 done, 1 failed")
     assert lines[-1] == "study: 2 points, 6 launches: 6/6 done"
-    with pytest.raises(ConfigError, match="no results of 'studi'.*; run or submit it first"):
+    with pytest.raises(ConfigError, match=r"no results of 'studi'.*; run or submit it first"):
         command_status("studi", results, False, False)
 
 

@@ -78,8 +78,8 @@ class Bases:
         done = points & self._known.done
         if any(self._allocation_of(point) == allocation for point in done):
             return True
-        # What a preempted job left over is told of its points.
-        return failure.status != "preempted" and any(
+        # What a preempted or cancelled job left over is told of its points.
+        return failure.status not in ("preempted", "cancelled") and any(
             self._is_here(point, place, allocation) for point in points - done
         )
 

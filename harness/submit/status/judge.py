@@ -19,6 +19,8 @@ from harness.submit.status.types import LaunchStatus, State
 from harness.submit.status.words import how_ended, never_starts, why_pending
 
 AGAIN = "submit the sweep again"
+#: Reasons of an element that a signal ended: a preemption's, too. Slurm knows more of it.
+_BY_SIGNAL = ("", "asked to end")
 _UNASKED = "Slurm was not asked whether it starts again"
 
 
@@ -213,12 +215,16 @@ def _of_end(job: Job, file: ElementFile | None, name: str, log: Path | None) -> 
         why = f"its job can never start; scancel {job.array} and {AGAIN}"
         return _Verdict("never", f"{why_pending(job.reason)}: {why}", name)
     in_order = file is not None and file.state == "ended"
-    if file is not None and in_order and (file.reason or job.state == "FAILED"):
+    if file is not None and in_order and _says_why(file, job):
         # It says itself why it left launches over. FAILED is then what became of others.
         return _Verdict("missing", _left(file), name, log=log)
     if job.state == "COMPLETED":
         return _Verdict("missing", "its job ended without it", name, log=log)
     return _Verdict("failed", how_ended(job), name, log=log)
+
+
+def _says_why(file: ElementFile, job: Job) -> bool:
+    return file.reason not in _BY_SIGNAL or job.state == "FAILED"
 
 
 def _unasked(run_id: str, file: ElementFile | None, name: str, failure: Failure | None) -> _Verdict:
@@ -233,7 +239,7 @@ def _unasked(run_id: str, file: ElementFile | None, name: str, failure: Failure 
         return _Verdict("running", "" if now else "its job had not come to it", name, now=now)
     if failure is not None and not preempted:
         return _Verdict("failed", failure.cause, name, log=failure.log)
-    if not file.reason:  # a signal ended it: that of a preemption, too
+    if file.reason in _BY_SIGNAL:
         return _Verdict("submitted", f"its job was ended before it; {_UNASKED}", name)
     return _Verdict("missing", _left(file), name)
 

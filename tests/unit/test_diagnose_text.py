@@ -181,7 +181,7 @@ def test_launches_whose_block_has_no_base_do_not_count(tmp_path: Path) -> None:
     kept = [*base()[:2], *blocks(horovod(), [rank(sync=30.0)] * 2)]
     found = diagnosed(tmp_path, kept)
     assert first(found).time_s.n == 2
-    assert "1 of 3 launches have no base in their block" in found.cautions
+    assert "1 of 3 launches has no base in its block" in found.cautions
 
 
 def telemetry_of(utilisation: float) -> Telemetry:

@@ -104,13 +104,42 @@ def test_the_answer_names_what_was_measured_base_and_the_best_and_worst_efficien
     lead = Seen(page).text.partition("Best efficiency")[0]
     assert "stress_strain (torch), weak scaling, CPU" in lead
     assert "horovod over gloo and mpi" in lead
-    assert "1 to 4 ranks" in lead
+    assert "with 1 to 4 ranks, and the plain step with 1 rank, batch of 75 a rank." in lead
     assert "none@1 (the plain training step on one device, without Horovod)" in lead
     points = [p for c in whole.curves if c.engine != "none" for p in c.points if p.world_size > 1]
     values = [p.efficiency.estimate for p in points if p.efficiency]
     assert f"efficiency on 2 devices or more lies between {min(values):#.3g} [" in lead
     assert f"and {max(values):#.3g} [" in lead
     assert "1 launch gave no measurement" in lead
+
+
+@without_figures
+def test_the_bases_ranks_are_not_said_to_be_the_engines(tmp_path: Path) -> None:
+    records = [record(config("none"), is_base=True)]
+    records += [
+        record(config("horovod", backend="mpi", placement=placement)) for placement in ("2", "1+1")
+    ]
+    lead = Seen(report_html(written(tmp_path / "s", records))).text.partition("Best efficiency")[0]
+    assert (
+        "horovod over mpi was measured with 2 ranks on up to 2 nodes, and the plain step with "
+        "1 rank, batch of 75 a rank."
+    ) in lead
+    alone = Seen(report_html(written(tmp_path / "alone", records[:1]))).text
+    assert "the plain step without Horovod was measured with 1 rank, batch of 75 a rank." in alone
+
+
+@without_figures
+def test_an_advised_command_has_the_path_of_the_sweeps_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factories.write_results(tmp_path / "results" / "alloc", factories.records((1, 2), ("mpi",)))
+    monkeypatch.chdir(tmp_path)
+    text = Seen(report_html(load_results(Path("results/alloc")))).text
+    assert "hvdscale train results/alloc/sweep.yaml --set" in text
+    # A path from the root says nothing to a colleague, and is another on every host.
+    text = Seen(report_html(load_results(tmp_path / "results" / "alloc"))).text
+    assert "hvdscale train RESULTS/alloc/sweep.yaml --set" in text
+    assert str(tmp_path) not in text
 
 
 def test_terms_are_explained_where_they_first_appear(page: str) -> None:

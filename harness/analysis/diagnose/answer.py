@@ -73,15 +73,21 @@ def _cautions(subject: Subject) -> Iterator[str]:
         pace = percent(fmean(cost))
         yield f"marked steps are {pace} against the window's: the phases are not quite the window's"
     if point.steadiness is not None and point.steadiness.drifting:
-        launches = len(point.launches)
-        yield f"the window drifts in {point.steadiness.drifting} of {launches} launches"
+        launches = _launches(len(point.launches))
+        yield f"the window drifts in {point.steadiness.drifting} of {launches}"
     if point.skew_unresolved:
-        yield f"the skew is below the clocks' error in {point.skew_unresolved} launches"
+        yield f"the skew is below the clocks' error in {_launches(point.skew_unresolved)}"
     if subject.crowding:
         yield f"{subject.crowding}: waiting for a core is in every part"
     if subject.base is not None and point.unpaired:
-        yield f"{point.unpaired} of {len(point.launches)} launches have no base in their block"
+        launches = f"{point.unpaired} of {_launches(len(point.launches))}"
+        verb, whose = ("has", "its") if point.unpaired == 1 else ("have", "their")
+        yield f"{launches} {verb} no base in {whose} block"
     if point.apart and subject.curve.apart:
         yield apart_sentence(subject.curve.apart)
     if subject.curve.unlike:
         yield f"unlike launches mixed: {subject.curve.unlike}"
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count} launches"

@@ -117,7 +117,8 @@ def _nothing(results: Results) -> str:
 
 
 def _measured(facet: Facet) -> str:
-    curves = facet.curves
+    # Of the plain step, the base, counts where nothing else was measured: it is named further on.
+    curves = tuple(one for one in facet.curves if one.engine != "none") or facet.curves
     engines = sorted({curve.engine for curve in curves} - {"none"})
     backends = sorted({curve.backend for curve in curves if curve.backend})
     counts = sorted({point.world_size for curve in curves for point in curve.points})
@@ -125,17 +126,24 @@ def _measured(facet: Facet) -> str:
     batches = sorted({curve.batch for curve in curves})
     over = f" over {and_text(backends)}" if backends else ""
     what = f"{and_text(engines)}{over}" if engines else "the plain step without Horovod"
-    ranks = counted(counts[0], "rank")
-    if len(counts) > 1:
-        ranks = f"{counts[0]} {'and' if len(counts) == 2 else 'to'} {counts[-1]} ranks"
+    ranks = _ranks_text(counts)
+    plain = sorted({p.world_size for c in facet.curves if c not in curves for p in c.points})
+    beside = f", and the plain step with {_ranks_text(plain)}" if plain else ""
     on = f" on up to {nodes} nodes" if nodes > 1 else ""
     whose = "a rank" if curves[0].scaling == "weak" else "of all ranks"
     sizes = [f"{batch:,}" for batch in batches]
     plural = "batch" if len(batches) == 1 else "batches"
     return (
-        f"{facet.title}: {what} was measured with {ranks}{on}, "
+        f"{facet.title}: {what} was measured with {ranks}{on}{beside}, "
         f"{plural} of {and_text(sizes)} {whose}."
     )
+
+
+def _ranks_text(counts: Sequence[int]) -> str:
+    """Return ``1 rank``, ``1 and 2 ranks``, ``1 to 8 ranks``; ``counts`` are sorted."""
+    if len(counts) == 1:
+        return counted(counts[0], "rank")
+    return f"{counts[0]} {'and' if len(counts) == 2 else 'to'} {counts[-1]} ranks"
 
 
 def _scaling(results: Results) -> str:

@@ -8,6 +8,8 @@ from harness.analysis.report.document import Block, Paragraph
 from harness.analysis.results import Results
 from harness.errors import AnalysisError
 
+_SWEEP = "sweep.yaml"
+
 
 def or_sentence(results: Results, make: Callable[[Results], Iterable[Block]]) -> tuple[Block, ...]:
     """Return the blocks that ``make`` gives; where the data cannot support them, why."""
@@ -28,8 +30,15 @@ def sentence(error: AnalysisError, results: Results) -> str:
 
 
 def plain_text(text: str, results: Results) -> str:
-    """Return ``text`` with the sweep's name in the place of its folder's path."""
-    return text.replace(str(results.folder), results.name)
+    """Return ``text`` with the sweep's name in the place of its folder's path.
+
+    But for the sweep's file, which commands name: it has its path from where the report was made,
+    and ``RESULTS`` for the folder above where that would be a path from the root.
+    """
+    folder, said = str(results.folder), results.name
+    parts = text.split(f"{folder}/{_SWEEP}")
+    path = f"RESULTS/{said}" if results.folder.is_absolute() else folder
+    return f"{path}/{_SWEEP}".join(part.replace(folder, said) for part in parts)
 
 
 def first_line(text: str) -> str:

@@ -14,7 +14,7 @@ _NODE_FAILURE = re.compile(r"^srun: error: Node failure on (\S+)")
 # What is said of a step that waits, and of one that never was; "Step created for" ends a wait.
 _WAITS = re.compile(r"^srun: .*\bstep creation (?:temporarily|still) disabled, retrying \((.+)\)")
 _CREATED = re.compile(r"^srun: Step created for ")
-_CANCELLED = re.compile(r"^srun: (?:error: )?(Cancelled pending job step\b.*)")
+_CANCELLED = re.compile(r"^srun: (?:error: )?(Cancelled pending (?:job )?step\b.*)")
 _REFUSED = re.compile(
     r"^srun: error: ((?:Unable to create step for|Unable to confirm allocation for) job .+)"
 )

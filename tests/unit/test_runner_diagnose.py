@@ -289,6 +289,7 @@ OVER = "srun: error: Unable to create step for job 5: Job/step already completin
         ),
         ("\n".join([CANCELLED, OVER]), "Cancelled pending job step with signal 15"),
         ("\n".join([WAITS, CANCELLED, OVER]), "Requested nodes are busy"),
+        ("srun: Cancelled pending step for job 5", "Cancelled pending step for job 5"),
         ("\n".join([WAITS, OVER]), OVER.removeprefix("srun: error: ")),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.submit.preflight.judge import judge, slow_nodes
+from harness.submit.preflight.judge import cautions, judge, slow_nodes
 from harness.submit.preflight.judge_links import judge_links, suspects
 from harness.submit.preflight.record import Clock, Finding, NodeReport, Way
 from harness.submit.preflight.robust import slow, slow_in_all
@@ -241,9 +242,56 @@ def test_a_busy_node_beside_idle_ones_and_alone() -> None:
     findings, _ = judge(nodes, (), "resnet")
     assert [(one.kind, one.nodes) for one in findings] == [("busy", ("n2",))]
     assert "load 0.62 a core, where the others have 0.00" in findings[0].text
-    findings, notes = judge([node("n1", load=30.0)], (), "resnet")
+    findings, notes = judge([node("n1", load=20.0)], (), "resnet")
     assert findings == ()
-    assert notes == ("n1 had a load of 0.62 a core before the start: it is not alone",)
+    assert notes == ("n1 had a load of 0.42 a core before the start: it is not alone",)
+
+
+@pytest.mark.parametrize(
+    ("loads", "said"),
+    [
+        ([24.0, 24.0], None),  # 0.5 a core, where it begins
+        ([25.0], "n1: load a core 0.52"),
+        ([260.0, 260.0], "n1 and n2: load a core 5.42"),
+        ([48.0, 1.0, 60.0, 72.0], "n1, n3 and n4: load a core 1.00 to 1.50"),
+        ([48.0] * 9, "n1, n2, n3 and 6 more: load a core 1.00"),
+    ],
+)
+def test_a_load_of_others_is_a_caution_and_no_finding(loads: list[float], said: str | None) -> None:
+    nodes = [node(name, load=load) for name, load in zip(names(len(loads)), loads, strict=True)]
+    if said is None:
+        assert cautions(nodes) == ()
+        return
+    (text,) = cautions(nodes)
+    assert text.startswith(f"others compute on {said} before anything of ours ran")
+    findings, notes = judge(nodes, (), "resnet")
+    assert text in notes
+    assert {one.kind for one in findings} <= {"busy"}
+    assert not any("it is not alone" in note for note in notes)
+
+
+def test_noise_that_hides_a_slow_node_is_a_caution() -> None:
+    quiet = [node(name, noise=0.05, looks=2) for name in names(2)]
+    assert cautions(quiet) == ()
+    loud = [node(name, noise=0.25, looks=2, seed=3) for name in names(2)]
+    (text,) = cautions(loud)
+    told = re.search(r"named from (\d\.\d) times", text)
+    assert told, text
+    # It is the rule's own limit: somewhat less is not named, clearly more is.
+    factor = float(told[1])
+    assert 1.3 < factor < 3
+    for times, named in ((1 + 0.3 * (factor - 1), False), (1.5 * factor, True)):
+        ill = node("n2", [times], noise=0.25, looks=2, seed=3)
+        assert bool(slow_nodes([loud[0], ill], "resnet")) is named, times
+    # One node, and nodes that measured nothing, are compared with nobody.
+    assert cautions(loud[:1]) == ()
+    assert cautions([NodeReport(node=name) for name in names(2)]) == ()
+
+
+def test_one_noisy_node_among_quiet_ones_is_a_caution() -> None:
+    nodes = [node(name, noise=0.4 if name == "n4" else 0.01) for name in names(6)]
+    (text,) = cautions(nodes)
+    assert text.startswith("steps are too noisy for the comparison of nodes")
 
 
 def test_a_ratio_is_told_in_words_of_times() -> None:

@@ -98,6 +98,27 @@ def test_the_text(count: int) -> None:
     assert found == path.read_text(encoding="utf-8")
 
 
+def test_a_busy_and_noisy_allocation_is_told_in_the_place_of_nothing_found() -> None:
+    nodes = tuple(node(name, noise=0.25, load=96.0, seed=3) for name in names(2))
+    findings, notes = judge(nodes, (), "stress_strain")
+    record = a_record(2).model_copy(
+        update={"nodes": nodes, "links": (), "findings": findings, "notes": notes}
+    )
+    text = render(record)
+    assert record.exit_code == 0
+    assert (
+        "\n\nNothing found, but it is no clean bill:\n  caution: others compute on n1 and n2"
+        in text
+    )
+    assert text.count("caution: ") == 2
+    assert "note: " not in text  # not once more
+    quiet = a_record(2).model_copy(update={"findings": (), "nodes": a_record(2).nodes[:1]})
+    assert "\n\nNothing found.\n\n" in render(quiet)
+    worse = record.model_copy(update={"findings": a_record().findings})
+    assert "Found:\n  n2 is slow" in render(worse)
+    assert "  caution: others compute on n1 and n2" in render(worse)
+
+
 def test_the_last_lines_of_what_failed_are_shown() -> None:
     bad = NodeReport(
         node="n9", error="training on device 0 ended with 1", tail=("a", "b", "ImportError: x")

@@ -22,7 +22,7 @@ ELEMENT = {
     ("slurm", "allocation", "hosts"),
     [
         (None, "slurm:4713", "node0"),
-        (ELEMENT, "slurm:4713 (array 4711_2)", "n1, n2, n3, n4 and 2 more"),
+        (ELEMENT, "job array 4711, element 2", "n[1-6] (6 nodes)"),
         ({"job_id": "4713", "nodelist": ["n1", "n2"]}, "slurm:4713", "n1, n2"),
         ({"job_id": "4713", "restart_count": 0}, "slurm:4713", "node0"),
     ],

@@ -13,17 +13,23 @@ slower one is named with the ratio, and the sentence says that two cannot tell w
 over three times the median of the others'. The cores of one machine alone are compared with
 nothing: then it is a note.
 
+**Cautions** are nothing that is wrong with a node, but what makes a clean result worth less; they
+leave the exit code alone. Any load of more than half a core a core before anything of ours ran is
+others' work. And the noise of the blocks says how slow a node would have to be to be named by the
+rule of ``robust``: a caution where that is more than ``_TELLABLE`` times as long as the others.
+
 **Versions**: ``versions``. **Links**: ``judge_links``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from harness.submit.preflight.judge_links import judge_links
 from harness.submit.preflight.record import Finding, NodeReport, Way
-from harness.submit.preflight.robust import Slow, slow_in_all
+from harness.submit.preflight.robust import LEAST, Slow, error, limit, slow_in_all
 from harness.submit.preflight.versions import differences
 
 AILMENTS = frozenset(
@@ -34,6 +40,9 @@ _AILING = 0.10  # share of samples
 _CLOCK = 0.90  # of the median GPU's
 _BUSY_A_CORE = 0.25
 _BUSIER = 3.0
+_OTHERS_A_CORE = 0.5
+_TELLABLE = 1.25
+_NAMED = 3
 
 
 def judge(
@@ -49,7 +58,58 @@ def judge(
         *_busy(alive),
         *differences({one.node: one.facts for one in nodes if one.facts}),
     ]
-    return tuple(findings), tuple(_notes(nodes))
+    return tuple(findings), (*_notes(nodes), *cautions(nodes))
+
+
+def cautions(nodes: Sequence[NodeReport]) -> tuple[str, ...]:
+    """Return what makes speeds and links worth less than they look, a sentence each."""
+    loads = {
+        node: load
+        for node, load in _load_by_core([one for one in nodes if not one.error]).items()
+        if load > _OTHERS_A_CORE
+    }
+    found = []
+    if loads:
+        found.append(
+            f"others compute on {_names(list(loads))}: load a core {_range(list(loads.values()))} "
+            f"before anything of ours ran, where more than {_OTHERS_A_CORE:g} is not alone; speeds "
+            "and links are not what the nodes can"
+        )
+    tellable = _tellable([one for one in nodes if one.speeds])
+    if tellable > _TELLABLE:
+        found.append(
+            "steps are too noisy for the comparison of nodes: one would be named from "
+            f"{tellable:.1f} times the others' time a step on, so a milder ill one is not ruled out"
+        )
+    return tuple(found)
+
+
+def _tellable(measured: Sequence[NodeReport]) -> float:
+    """Return how many times as long a node has to take to be named, for the noisiest of them.
+
+    By the rule of ``robust`` without what nodes differ by nature; 1 where nothing is compared.
+    """
+    by_node = [_of_node(one) for one in measured]
+    if len(by_node) < 2:
+        return 1.0
+    limits = [0.0]
+    for number in range(min(map(len, by_node))):
+        errors = [error(looks[number]) for looks in by_node]
+        others = min(errors) if len(errors) == 2 else median(errors)
+        limits.append(limit(LEAST, math.hypot(max(errors), others)))
+    return math.exp(max(limits))
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return ``n1``, ``n1 and n2``; of many the first ones, and how many more there are."""
+    if len(names) > _NAMED:
+        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _range(values: Sequence[float]) -> str:
+    ends = dict.fromkeys((f"{min(values):.2f}", f"{max(values):.2f}"))
+    return " to ".join(ends)
 
 
 def _dead(report: NodeReport) -> Finding:
@@ -167,6 +227,6 @@ def _notes(nodes: Sequence[NodeReport]) -> list[str]:
         notes += [
             f"{node} had a load of {load:.2f} a core before the start: it is not alone"
             for node, load in _load_by_core(nodes).items()
-            if load > _BUSY_A_CORE
+            if _BUSY_A_CORE < load <= _OTHERS_A_CORE  # from there on it is a caution
         ]
     return notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from harness.submit.preflight.judge import cautions
 from harness.submit.preflight.judge_links import Link, latency_text, links_of, rate_text
 from harness.submit.preflight.record import Clock, NodeReport, Preflight
 
@@ -37,13 +38,15 @@ def _head(record: Preflight) -> str:
 
 
 def _findings(record: Preflight) -> str:
+    doubts = [f"  caution: {text}" for text in cautions(record.nodes)]
     if not record.findings:
-        return "Nothing found."
+        head = "Nothing found, but it is no clean bill:" if doubts else "Nothing found."
+        return "\n".join([head, *doubts])
     lines = ["Found:"]
     for finding in record.findings:
         lines.append(f"  {finding.text}")
         lines += [f"    | {line}" for line in finding.tail[-_TAIL:]]
-    return "\n".join(lines)
+    return "\n".join([*lines, *doubts])
 
 
 def _nodes(record: Preflight) -> str:
@@ -139,7 +142,8 @@ def _transports(record: Preflight) -> str:
 
 def _more(record: Preflight) -> str:
     lines = [f"not measured: {text}" for text in record.absent]
-    lines += [f"note: {text}" for text in record.notes]
+    told = cautions(record.nodes)  # these are among the notes, and stand above
+    lines += [f"note: {text}" for text in record.notes if text not in told]
     return "\n".join(lines)
 
 

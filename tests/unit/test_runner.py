@@ -843,7 +843,7 @@ class TestInterrupted:
         assert one_failure(tmp_path).status == "cancelled"
 
     def test_a_jobs_time_near_is_a_timeout(self, tmp_path: Path) -> None:
-        """What ``sbatch --signal=B:USR1@60`` sends: the point did not fail, the job was too short."""
+        """``sbatch --signal=B:USR1@60`` sends it: the job was too short, and no point failed."""
         runner = Runner("ok-then-hang", tmp_path)
         runner.wait_for_launch()
         while not list(tmp_path.rglob("*.json")) and runner.process.poll() is None:

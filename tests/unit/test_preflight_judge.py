@@ -275,7 +275,7 @@ def test_noise_that_hides_a_slow_node_is_a_caution() -> None:
     assert cautions(quiet) == ()
     loud = [node(name, noise=0.25, looks=2, seed=3) for name in names(2)]
     (text,) = cautions(loud)
-    told = re.search(r"named from (\d\.\d) times", text)
+    told = re.search(r"takes (\d\.\d) times", text)
     assert told, text
     # It is the rule's own limit: somewhat less is not named, clearly more is.
     factor = float(told[1])

@@ -106,10 +106,7 @@ def test_a_busy_and_noisy_allocation_is_told_in_the_place_of_nothing_found() -> 
     )
     text = render(record)
     assert record.exit_code == 0
-    assert (
-        "\n\nNothing found, but it is no clean bill:\n  caution: others compute on n1 and n2"
-        in text
-    )
+    assert "\n\nNothing found, but with doubts:\n  caution: others compute on n1 and n2" in text
     assert text.count("caution: ") == 2
     assert "note: " not in text  # not once more
     quiet = a_record(2).model_copy(update={"findings": (), "nodes": a_record(2).nodes[:1]})

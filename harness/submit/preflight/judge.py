@@ -72,14 +72,14 @@ def cautions(nodes: Sequence[NodeReport]) -> tuple[str, ...]:
     if loads:
         found.append(
             f"others compute on {_names(list(loads))}: load a core {_range(list(loads.values()))} "
-            f"before anything of ours ran, where more than {_OTHERS_A_CORE:g} is not alone; speeds "
-            "and links are not what the nodes can"
+            f"before anything of ours ran, over {_OTHERS_A_CORE:g}; speeds and links may be less "
+            "than the nodes can do"
         )
     tellable = _tellable([one for one in nodes if one.speeds])
     if tellable > _TELLABLE:
         found.append(
-            "steps are too noisy for the comparison of nodes: one would be named from "
-            f"{tellable:.1f} times the others' time a step on, so a milder ill one is not ruled out"
+            "steps are too noisy for the comparison of nodes: a slow one is named only where its "
+            f"step takes {tellable:.1f} times the others' or more"
         )
     return tuple(found)
 

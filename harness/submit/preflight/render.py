@@ -40,7 +40,7 @@ def _head(record: Preflight) -> str:
 def _findings(record: Preflight) -> str:
     doubts = [f"  caution: {text}" for text in cautions(record.nodes)]
     if not record.findings:
-        head = "Nothing found, but it is no clean bill:" if doubts else "Nothing found."
+        head = "Nothing found, but with doubts:" if doubts else "Nothing found."
         return "\n".join([head, *doubts])
     lines = ["Found:"]
     for finding in record.findings:

@@ -60,7 +60,7 @@ class PlainReport:
     def begin(self, name: str, total: int, done: int) -> None:
         """See ``Report``."""
         self._count.total, self._count.done = total, done
-        self.note(f"{name}: {total} launches, {done} done already")
+        self.note(f"{name}: {total} {'launch' if total == 1 else 'launches'}, {done} done already")
 
     def launching(self, label: str) -> None:
         """See ``Report``."""

@@ -527,6 +527,12 @@ class TestProgress:
             "[3/3] point two: failed: rank 1: boom",
         ]
 
+    def test_one_launch_is_no_launches(self) -> None:
+        stream = io.StringIO()
+        with reporter(stream) as report:
+            report.begin("demo", 1, 0)
+        assert stream.getvalue() == "demo: 1 launch, 0 done already\n"
+
     def test_a_bar_on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         text = self.show(True, monkeypatch)
         assert "\x1b[" in text

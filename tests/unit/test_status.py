@@ -602,6 +602,7 @@ def test_a_preempted_job_that_has_ended_since(
     """It was to start again, and was held and cancelled, say."""
     study.submit().element(0, state="ended", reason=reason)
     study.failed(SMALL, 0, PREEMPTED, status="preempted")
+    study.log(0, f"[1/3] preempted: {PREEMPTED}\n")
     waits = study.status(Slurm([job(0, "PENDING", "JobHeldUser", restarts=1)]))
     assert launch(waits, SMALL, 0).state == "held"
     status = study.status(Slurm([], [end] if end else []))

@@ -220,7 +220,9 @@ def _of_end(job: Job, file: ElementFile | None, name: str, log: Path | None) -> 
         return _Verdict("missing", _left(file), name, log=log)
     if job.state == "COMPLETED":
         return _Verdict("missing", "its job ended without it", name, log=log)
-    return _Verdict("failed", how_ended(job), name, log=log)
+    # The log of an element that wrote its end ends with what it was told then.
+    of_end = None if in_order and job.state in ("CANCELLED", "PREEMPTED") else log
+    return _Verdict("failed", how_ended(job), name, log=of_end)
 
 
 def _says_why(file: ElementFile, job: Job) -> bool:

@@ -72,8 +72,8 @@ def draw_other(ax: Axes, other: Other, at: float, value: float, look: Look) -> N
     ax.plot([x], [value], zorder=4, **hollow(look))
     ax.annotate(
         other.label, (x, value), xytext=(-3.5, 0), textcoords="offset points", fontsize=5,
-        color=INK, ha="right", va="center", zorder=3.5,
-        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "alpha": 0.75, "linewidth": 0},
+        color=INK, ha="right", va="center", zorder=6,
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "alpha": 0.5, "linewidth": 0},
     )  # fmt: skip
 
 

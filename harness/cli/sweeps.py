@@ -100,8 +100,12 @@ def command_validate(
         print(f"left out: {reason}")
     time_s = sum(map(launch_s, todo))
     print(
-        f"{sweep.name}: {len(work.plan.launches)} launches a block, blocks: {work.blocks}; "
-        f"{len(todo)} launches missing, about {duration(time_s)} "
+        f"{sweep.name}: {_launches(len(work.plan.launches))} a block, blocks: {work.blocks}; "
+        f"{_launches(len(todo))} missing, about {duration(time_s)} "
         f"(windows, phases, and about {START_S:g} s to start each)"
     )
     return 0
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count} launches"

@@ -78,7 +78,8 @@ class SweepState:
         asked = sum(point.asked or point.done for point in self.points)
         failed = sum(point.failed_attempts for point in self.points)
         tail = f", {_in_vain(failed)}" if failed else ""
-        return f"{len(self.points)} points, {done}/{asked} launches done{tail}"
+        points = "1 point" if len(self.points) == 1 else f"{len(self.points)} points"
+        return f"{points}, {done}/{asked} launches done{tail}"
 
     def text(self) -> str:
         """Return the sweep and its points, a line each."""

@@ -268,7 +268,7 @@ class TestStreams:
         factories.write_results(tmp_path / "größe – 1", [factories.record(factories.config())])
         done = self.shell(f"ls '{tmp_path}'", **env)
         assert done.returncode == 0, done.stderr
-        assert b"? 1: 1 points, 1/1 launches done" in done.stdout
+        assert b"? 1: 1 point, 1/1 launches done" in done.stdout
 
 
 class TestDryRun:
@@ -301,7 +301,7 @@ class TestValidate:
         assert cli.main(["validate", sweep, "--set", "batch_size=75"]) == 0
         out = capsys.readouterr().out
         assert "stress_strain none 1x1 batch 75  (base)" in out
-        assert "mine: 1 launches a block, blocks: 2; 2 launches missing, about" in out
+        assert "mine: 1 launch a block, blocks: 2; 2 launches missing, about" in out
 
 
 class TestLs:
@@ -376,7 +376,7 @@ class TestSpoiled:
             (results / name / "sweep.json").write_text(text)
         assert cli.main(["ls", str(results)]) == 1
         out = capsys.readouterr().out
-        assert "good: 1 points, 1/1 launches done" in out
+        assert "good: 1 point, 1/1 launches done" in out
         assert "foreign: cannot be read: " in out
         assert "mine: cannot be read: " in out
         assert "new: cannot be read: " in out
@@ -397,7 +397,7 @@ class TestSpoiled:
             assert cli.main([command, str(made.path)]) == 0
         (made.path / "points.json").unlink()
         assert cli.main(["ls", str(made.path)]) == 0
-        assert "mine: 1 points, 1/1 launches done" in capsys.readouterr().out
+        assert "mine: 1 point, 1/1 launches done" in capsys.readouterr().out
         assert sorted(made.runs.iterdir()) == before
         assert list(made.quarantine.iterdir()) == []
 
@@ -426,7 +426,7 @@ class TestSpoiled:
     ) -> None:
         (made.path / "points.json").write_text(content)
         assert cli.main(["ls", str(made.path)]) == 0
-        assert "mine: 1 points, 2/2 launches done" in capsys.readouterr().out
+        assert "mine: 1 point, 2/2 launches done" in capsys.readouterr().out
 
     def test_created_may_be_anything(self, made: Store, capsys: pytest.CaptureFixture[str]) -> None:
         (made.path / "sweep.json").write_text('{"schema_version": 1, "created": [7]}')

@@ -137,7 +137,7 @@ def test_what_the_queue_says(queue: Queue) -> None:
         "failed",
         "missing",
     }
-    assert held not in queue.status()[1].partition("failed:")[0]
+    assert f"{held}_0" not in queue.status()[1].partition("failed:")[0]
 
 
 def test_a_copy_of_the_results_without_slurm(queue: Queue) -> None:

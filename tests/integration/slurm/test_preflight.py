@@ -151,11 +151,12 @@ def test_a_slow_link_and_other_software_on_a_node(
     record = kept(tmp_path / "results" / "campaign" / "preflight")
     for library in {way.library for way in record.links}:
         for way in link(record, library):
-            assert 100e6 < 8 * way.bytes_per_s < 260e6, way
+            # Never faster than planted; how much slower is the two cores' affair.
+            assert 40e6 < 8 * way.bytes_per_s < 260e6, way
     found = {one.kind: one for one in record.findings if one.kind not in OF_THE_MACHINE}
     assert set(found) == {"slow-link", "unlike"}
     assert found["slow-link"].nodes == ("n1", "n2")
-    assert "the link n1–n2 is slow: gloo has 1" in found["slow-link"].text
+    assert "the link n1–n2 is slow: gloo has " in found["slow-link"].text
     unlike = [one.text for one in record.findings if one.kind == "unlike"]
     assert len(unlike) == 2
     assert unlike[0] == "$NCCL_ALGO differs: absent on n1, Tree on n2"

@@ -71,8 +71,9 @@ def test_a_slow_link_is_transfer_and_nothing_else(job: Job) -> None:
         for name in ("data_s", "forward_s", "backward_s", "transfer_s", "wait_s", "update_s")
     }
     # Some of it hides behind backward; and four ranks on two cores waited for each other before.
-    assert added_s.pop("transfer_s") > 0.5 * ADDED_S
-    assert max(added_s.values()) < 0.25 * ADDED_S, added_s
+    transfer_s = added_s.pop("transfer_s")
+    assert transfer_s > 0.5 * ADDED_S
+    assert max(added_s.values()) < 0.5 * transfer_s, added_s
 
 
 def test_the_plot_marks_where_the_second_node_is_added(job: Job) -> None:

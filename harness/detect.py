@@ -27,6 +27,7 @@ SYSTEM_PREFIXES = (Path("/usr"), Path("/usr/local"))
 MODULES = ("torch", "tensorflow", "horovod", "mpi4py")
 #: What a site says of its machines, in the environment of a job (see ``harness.submit.site``).
 LAUNCHER, INTERFACE = "HVDSCALE_LAUNCHER", "HVDSCALE_INTERFACE"
+PYTHON_PREFIX = "HVDSCALE_PYTHON_"  # a backend follows: the interpreter of its ranks
 BUILD_MARKER = "hvdscale_build.json"  # beside horovod's metadata.json, in wheels that we built
 
 
@@ -400,7 +401,7 @@ def _expand_hosts(text: str) -> list[str]:
 def _python_by_backend(env: Mapping[str, str]) -> dict[str, str]:
     # NCCL and host-staged operations are two builds of Horovod, so two environments:
     # HVDSCALE_PYTHON_MPI_HOST=/path/to/python is the one for the backend `mpi-host`.
-    prefix = "HVDSCALE_PYTHON_"
+    prefix = PYTHON_PREFIX
     return {
         name[len(prefix) :].lower().replace("_", "-"): value
         for name, value in env.items()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from harness.errors import ConfigError
 
+DATA_DIR = "HVDSCALE_DATA_DIR"
+
 
 def default_data_dir(env: Mapping[str, str] = os.environ) -> Path:
     """Return ``${HVDSCALE_DATA_DIR:-${XDG_CACHE_HOME:-~/.cache}/hvdscale/data}``, absolute.
@@ -16,7 +18,7 @@ def default_data_dir(env: Mapping[str, str] = os.environ) -> Path:
     Without HOME it is the home of the password database; ConfigError where there is none either.
     On a cluster it must be a file system that every node sees.
     """
-    return _place("HVDSCALE_DATA_DIR", "data", env)
+    return _place(DATA_DIR, "data", env)
 
 
 def default_wheel_dir(env: Mapping[str, str] = os.environ) -> Path:

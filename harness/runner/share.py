@@ -80,7 +80,7 @@ def run_share(
     known = sum(1 for one in launches if one.run_id in running.done)
     report.begin(f"{sweep.name} {share.index}/{share.count}", len(launches), known)
     running.run(launches, launches)
-    return summary(work, running)
+    return summary(work.folder, running, left_out=len(work.plan.left_out))
 
 
 def blocks_asked(work: Work, store: Store, done: set[str]) -> int:

@@ -84,7 +84,7 @@ def run_sweep(
         running.look_at(schedule.run_ids(work, work.max_blocks))
         store.save_config(sweep_to_yaml(sweep))
         running.run(_launches(work, running, store, report, names), prepared(work))
-        return summary(work, running)
+        return summary(work.folder, running, left_out=len(work.plan.left_out))
 
 
 def prepared(work: Work) -> Iterator[Planned]:
@@ -92,14 +92,14 @@ def prepared(work: Work) -> Iterator[Planned]:
     return schedule.block_launches(work, 0)
 
 
-def summary(work: Work, running: Running) -> Summary:
+def summary(folder: Path, running: Running, left_out: int = 0) -> Summary:
     """Return what was done, and what became of the rest."""
     return Summary(
-        folder=work.folder,
+        folder=folder,
         ok=running.ok,
         skipped=running.skipped,
         failed=running.failed,
-        left_out=len(work.plan.left_out),
+        left_out=left_out,
         interrupted=running.ended_by_user,
         causes=tuple(running.causes.most_common()),
         time_was_near=running.time_was_near,

@@ -31,10 +31,10 @@ from harness.runner.progress import Report
 from harness.runner.running import Launch, Running
 from harness.runner.schedule import Planned, allocations
 from harness.runner.stale import differences
-from harness.runner.sweep import Summary
+from harness.runner.sweep import Summary, summary
 from harness.spec import Resolved
 from harness.store import Store, write_atomic
-from harness.submit.manifest import ArrayManifest, Element
+from harness.submit.manifest import ASKED_TO_END, ArrayManifest, Element
 from harness.validate import check_point
 
 SCHEMA_VERSION = 1
@@ -97,21 +97,11 @@ class _ElementRun:
                 self._progress.end(str(error) if known else type(error).__name__)
             raise
         try:
-            asked = "asked to end" if running.ended_by_user else ""
+            asked = ASKED_TO_END if running.ended_by_user else ""
             self._progress.end("time limit" if running.time_was_near else asked)
         except StoreError as error:  # what was measured is kept all the same
             self._report.note(str(error))
-        return Summary(
-            folder=manifest.results,
-            ok=running.ok,
-            skipped=running.skipped,
-            failed=running.failed,
-            left_out=0,
-            interrupted=running.ended_by_user,
-            causes=tuple(running.causes.most_common()),
-            time_was_near=running.time_was_near,
-            starts_again=running.starts_again,
-        )
+        return summary(manifest.results, running)
 
     def _launches(self) -> Iterator[Planned]:
         element, configs = self._element, self._manifest.configs

@@ -22,6 +22,8 @@ from harness.submit.site import Site
 
 SCHEMA_VERSION = 1
 COMMENT = "hvdscale"
+#: What an element file gives as its reason where a signal ended the element before its work did.
+ASKED_TO_END = "asked to end"
 JOBS_FILE = "jobs.json"
 _COMMENT = re.compile(rf"{COMMENT}:([A-Za-z0-9_-]+):(\d{{1,6}})", re.ASCII)
 

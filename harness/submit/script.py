@@ -16,8 +16,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from harness.detect import INTERFACE, LAUNCHER
+from harness.detect import INTERFACE, LAUNCHER, PYTHON_PREFIX
 from harness.errors import ConfigError
+from harness.paths import DATA_DIR
+from harness.scratch import VARIABLE as SCRATCH
 from harness.submit.arrays import placement_text
 from harness.submit.manifest import COMMENT, ArrayManifest, slurm_folder
 from harness.submit.site import Site, time_text
@@ -26,9 +28,6 @@ from harness.submit.site import Site, time_text
 #: its record to be written to a slow file system. Slurm may send it as much as a minute earlier.
 WARNING_S = 60
 COLLECT_TIME_S = 1800
-SCRATCH = "HVDSCALE_SCRATCH"
-DATA_DIR = "HVDSCALE_DATA_DIR"
-_PYTHON = "HVDSCALE_PYTHON_"
 #: What the shell that submits may have set, and no job is to see: the harness's own, which only the
 #: site says, and the step of another job that ``srun --pty`` put the shell in. A rank would take
 #: that step's number for its own, and MPI its server.
@@ -165,7 +164,7 @@ def _exports(site: Site, data_dir: Path) -> list[tuple[str, str]]:
         (INTERFACE, site.interface),
         (SCRATCH, site.scratch),  # as written: its variables are the node's, which expands them
         *(
-            (f"{_PYTHON}{backend.upper().replace('-', '_')}", python)
+            (f"{PYTHON_PREFIX}{backend.upper().replace('-', '_')}", python)
             for backend, python in site.python_by_backend.items()
         ),
         *site.environment.items(),

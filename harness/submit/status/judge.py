@@ -13,14 +13,14 @@ from pathlib import Path
 
 from harness.record import Status
 from harness.slurm import Job
-from harness.submit.manifest import parse_comment
+from harness.submit.manifest import ASKED_TO_END, parse_comment
 from harness.submit.status.files import ElementFile, Found, Place
 from harness.submit.status.types import LaunchStatus, State
 from harness.submit.status.words import how_ended, never_starts, why_pending
 
 AGAIN = "submit the sweep again"
 #: Reasons of an element that a signal ended: a preemption's, too. Slurm knows more of it.
-_BY_SIGNAL = ("", "asked to end")
+_BY_SIGNAL = ("", ASKED_TO_END)
 _UNASKED = "Slurm was not asked whether it starts again"
 
 

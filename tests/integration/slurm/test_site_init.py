@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,8 @@ import pytest
 
 from harness.submit.site import time_text
 from harness.submit.site_files import find_site
-from tests.integration.slurm import hosts
-from tests.integration.slurm.cluster import Cluster, missing
-from tests.requirements import require
+from tests.integration.slurm.cluster import Cluster
+from tests.integration.slurm.starting import started
 
 ROOT = Path(__file__).parents[3]
 #: Beside the two hosts a node of another kind that never comes, and a partition of its own.
@@ -36,20 +34,8 @@ MIXED = "constraint: none, but main has several kinds of nodes, and jobs may get
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start a Slurm of two nodes with two cores and two GPUs, and one with four and eight."""
-    require("slurm", not missing(), f"{', '.join(missing())} missing: apt-get install slurm-wlm")
-    problem = hosts.missing()
-    require("namespaces", not problem, problem)
-    with tempfile.TemporaryDirectory(prefix="hvdscale-slurm-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        made = Cluster(folder, gpus=2, shared=(ROOT, tmp_path_factory.getbasetemp()), more=MORE)
-        made.start()
-        try:
-            yield made
-        finally:
-            made.stop()
-            left = made.traces()
-    assert left == [], f"what a test's Slurm left behind: {left}"
+    with started(tmp_path_factory, gpus=2, more=MORE) as made:
+        yield made
 
 
 def site(cluster: Cluster, folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:

@@ -53,15 +53,25 @@ def _no_process_is_left() -> Iterator[None]:
 
 
 def marked_processes() -> list[int]:
-    """Return the processes that carry a marker, as one finds them without ``harness``."""
+    """Return the processes that carry a marker, as one finds them without ``harness``.
+
+    Of this test process alone: what another one's tests start beside it is in order.
+    """
+    names = ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")
+    ours = {f"{name}={os.environ[name]}".encode() for name in names if name in os.environ}
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         try:
-            if f"{MARKER}=".encode() in (folder / "environ").read_bytes() and (
-                b"stub_launch" in (folder / "cmdline").read_bytes()
-                or b"time.sleep(300)" in (folder / "cmdline").read_bytes()
+            environ = (folder / "environ").read_bytes()
+            if (
+                f"{MARKER}=".encode() in environ
+                and ours <= set(environ.split(b"\0"))
+                and (
+                    b"stub_launch" in (folder / "cmdline").read_bytes()
+                    or b"time.sleep(300)" in (folder / "cmdline").read_bytes()
+                )
             ):
                 found.append(int(folder.name))
         except OSError:

@@ -18,13 +18,16 @@ from dataclasses import dataclass
 
 MARKER = "HVDSCALE_LAUNCH_ID"
 GRACE_S = 5.0
-KILL_S = 5.0  # how long the kernel may take to end what was killed
+KILL_S = 30.0  # how long the kernel may take: gigabytes and a core dump, on a machine that is busy
 _POLL_S = 0.02
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process as /proc shows it; ``started`` tells it from a later one of the same pid."""
+    """One process as /proc shows it; ``started`` tells it from a later one of the same pid.
+
+    ``state`` is /proc's letter: R running, S asleep, D in the kernel, T stopped, Z ended.
+    """
 
     pid: int
     parent: int

@@ -93,7 +93,8 @@ def diagnose(
         found or _from_words(logs) or _from_launcher(logs) or _from_exit(ending, logs, world_size)
     )
     if ending.survivors:
-        cause += f"; processes {', '.join(map(str, ending.survivors))} could not be ended"
+        left = ", ".join(f"{process.pid} (state {process.state})" for process in ending.survivors)
+        cause += f"; processes {left} could not be ended"
     return Verdict("failed", cause)
 
 

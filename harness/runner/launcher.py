@@ -26,7 +26,7 @@ class Ending:
     timed_out: bool = False
     interrupted: bool = False
     start_error: str = ""  # the launcher could not be started at all
-    survivors: tuple[int, ...] = ()  # pids that even SIGKILL did not end
+    survivors: tuple[processes.Process, ...] = ()  # that even SIGKILL did not end
     stopped: tuple[int, ...] = ()  # pids that were stopped when the time was up
     out_of_memory: int = 0  # processes that the kernel ended for memory meanwhile, in our cgroup
     signal: signal.Signals | None = None  # that this process was asked to end by
@@ -136,7 +136,7 @@ def run_launch(
         interrupted=interrupts.asked and (code is None or shared),
         signal=interrupts.first,
         start_error=problem,
-        survivors=tuple(p.pid for p in left),
+        survivors=tuple(left),
         stopped=tuple(p.pid for p in live if p.state == "T"),
         out_of_memory=max(0, _oom_kills() - killed_before),
     )

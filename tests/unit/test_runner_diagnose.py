@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.processes import Process
 from harness.record import RunError
 from harness.runner.diagnose import diagnose, exit_name
 from harness.runner.launcher import Ending
@@ -179,8 +180,9 @@ def test_ranks_that_never_came_are_named() -> None:
 
 
 def test_a_process_the_kernel_cannot_end_is_named() -> None:
-    ending = Ending(exit_code=1, wall_s=3.0, survivors=(77,))
-    assert cause(logs("", r0="", r1=""), ending).endswith("; processes 77 could not be ended")
+    ending = Ending(exit_code=1, wall_s=3.0, survivors=(Process(77, 1, 77, "D", 5),))
+    found = cause(logs("", r0="", r1=""), ending)
+    assert found.endswith("; processes 77 (state D) could not be ended")
 
 
 TRACKER = """\

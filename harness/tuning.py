@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.config.models import HorovodTuning
-from harness.errors import ConfigError
+from harness.config.models import AUTOTUNED, HorovodTuning, RunConfig
+from harness.errors import ConfigError, ValidationError
 
 _MIB = 1024 * 1024
 #: What makes the numerical libraries of a rank use as many threads as it has cores.
@@ -20,10 +20,21 @@ ASYNC_COMPLETION = "HOROVOD_ENABLE_ASYNC_COMPLETION"
 CACHE_CAPACITY = "HOROVOD_CACHE_CAPACITY"  # tensors
 HIERARCHICAL_ALLREDUCE = "HOROVOD_HIERARCHICAL_ALLREDUCE"
 TORUS_ALLREDUCE = "HOROVOD_TORUS_ALLREDUCE"
+AUTOTUNE = "HOROVOD_AUTOTUNE"
+AUTOTUNE_LOG = "HOROVOD_AUTOTUNE_LOG"  # a CSV file, written by rank 0
 
-#: Knobs that change a measurement and that a config does not have, at Horovod's own defaults.
+#: Steps until Horovod's autotuner is done (0.28.1, ``parameter_manager.cc``). It judges a setting
+#: by 5 samples of 10 steps, and sees that the last is over when a tensor comes for the 51st time.
+#: The first 3 judgements are warm-up. Then 21 settings of fusion threshold and cycle time (a sample
+#: more than BAYES_OPT_MAX_SAMPLES), once with the cache off and once with it on. Cycle times of up
+#: to 100 ms are among them, so these steps are slower than others.
+AUTOTUNE_JUDGEMENTS = 2 * (20 + 1)
+AUTOTUNE_STEPS = (3 + AUTOTUNE_JUDGEMENTS) * (5 * 10 + 1)
+
+#: Knobs that change a measurement and that are no one's to set in the environment, at Horovod's own
+#: defaults: a config does not have them, or has a key that the environment is not asked for.
 NOT_IN_CONFIG = {
-    "HOROVOD_AUTOTUNE": 0.0,
+    AUTOTUNE: 0.0,
     "HOROVOD_BATCH_D2D_MEMCOPIES": 1.0,
     "HOROVOD_DISABLE_GROUP_FUSION": 0.0,
     "HOROVOD_DISABLE_NVTX_RANGES": 0.0,
@@ -35,6 +46,15 @@ NOT_IN_CONFIG = {
     "HOROVOD_NUM_NCCL_STREAMS": 1.0,
     "HOROVOD_TIMELINE_MARK_CYCLES": 0.0,
 }
+#: The variable of each knob that Horovod reads once, when it is initialised.
+KNOBS = {
+    "cycle_time_ms": CYCLE_TIME,
+    "fusion_threshold_mb": FUSION_THRESHOLD,
+    "async_completion": ASYNC_COMPLETION,
+    "cache_capacity": CACHE_CAPACITY,
+    "hierarchical_allreduce": HIERARCHICAL_ALLREDUCE,
+    "torus_allreduce": TORUS_ALLREDUCE,
+}
 _SWITCHES = {
     ASYNC_COMPLETION: "async_completion",
     HIERARCHICAL_ALLREDUCE: "hierarchical_allreduce",
@@ -44,7 +64,11 @@ _TIMELINE = "HOROVOD_TIMELINE"
 #: The same, but without a value that means "off": to be there at all is what changes something.
 NEVER_SET = (
     "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
-    "HOROVOD_AUTOTUNE_LOG",
+    # Those of a launch that autotunes are at their defaults: AUTOTUNE_STEPS counts on it.
+    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+    "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
     "HOROVOD_THREAD_AFFINITY",
     _TIMELINE,
 )
@@ -64,7 +88,15 @@ def transport(backend: str | None, controller: str | None) -> dict[str, str]:
 
 
 def to_environment(tuning: HorovodTuning) -> dict[str, str]:
-    """Return the variables that put ``tuning`` in force; all of them, also at their defaults."""
+    """Return the variables that put ``tuning`` in force; all of them, also at their defaults.
+
+    What autotuning is to choose is left out: a variable that is set at all fixes its knob. It goes
+    on choosing with the switches for several nodes as they are, which are set.
+    """
+    if tuning.autotune:
+        free = {KNOBS[name] for name in AUTOTUNED}
+        plain = to_environment(tuning.model_copy(update={"autotune": False}))
+        return {name: value for name, value in plain.items() if name not in free} | {AUTOTUNE: "1"}
     return {
         CYCLE_TIME: repr(tuning.cycle_time_ms),
         FUSION_THRESHOLD: str(round(tuning.fusion_threshold_mb * _MIB)),
@@ -95,7 +127,7 @@ def check_environment(environ: Mapping[str, str]) -> None:
 
     Equal configs have equal ids, so they must mean equal measurements.
     """
-    found = [name for name in NEVER_SET if name in environ]
+    found = [name for name in (AUTOTUNE_LOG, *NEVER_SET) if name in environ]
     found += [
         name
         for name, default in NOT_IN_CONFIG.items()
@@ -104,11 +136,35 @@ def check_environment(environ: Mapping[str, str]) -> None:
     if found:
         name = found[0]
         more = f" (and {', '.join(found[1:])})" if found[1:] else ""
-        instead = ", and set measure.instruments: [timeline]" if name == _TIMELINE else ""
+        instead = {
+            _TIMELINE: ", and set measure.instruments: [timeline]",
+            AUTOTUNE: ", and set horovod.autotune: true",
+        }.get(name, "")
         raise ConfigError(
             f"environment: {name}={environ[name]}{more} changes what is measured, and a config has "
             f"no key for it; unset it{instead}"
         )
+
+
+def check_autotune(config: RunConfig) -> None:
+    """Raise ValidationError where a window would begin before the autotuner is done.
+
+    What is measured then is its search, and not what it has found. A training has no window.
+    """
+    steps = config.measure.warmup_steps
+    if not config.horovod.autotune or config.world_size < 2 or config.train is not None:
+        return
+    if steps < AUTOTUNE_STEPS and config.measure.instruments != ("timeline",):
+        raise ValidationError(
+            f"horovod.autotune: Horovod tries settings for {AUTOTUNE_STEPS:,} steps, and after "
+            f"measure.warmup_steps: {steps} the window would measure them; set "
+            f"measure.warmup_steps to {AUTOTUNE_STEPS} or more"
+        )
+
+
+def fixed_by(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that keep the autotuner from choosing what it is there to choose."""
+    return [KNOBS[name] for name in AUTOTUNED if KNOBS[name] in environ]
 
 
 def _number(environ: Mapping[str, str], name: str) -> float:

@@ -16,6 +16,7 @@ from harness.config.identity import point_id
 from harness.config.instruments import OFFERED, bench_measure, timeline_config
 from harness.config.load import GROUPS
 from harness.config.models import Base, Measure, RunConfig, Sweep
+from harness.config.tuning_presets import with_preset_in_row
 from harness.config.yaml_dialect import dump
 from harness.errors import ConfigError
 
@@ -203,7 +204,8 @@ def _rows(sweep: Sweep, where: str) -> Iterator[tuple[Flat, bool]]:
     vain = set(range(len(excludes)))
     count = 0
     for included, source in _sources(flat, sweep):
-        for row in _multiply(source, sweep.zip, where):
+        for made in _multiply(source, sweep.zip, where):
+            row = with_preset_in_row(made)
             if not included:
                 hits = [index for index, entry in enumerate(excludes) if matches(row, entry)]
                 vain.difference_update(hits)

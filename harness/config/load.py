@@ -21,6 +21,7 @@ from harness.config.models import (
     SweepMeasure,
     WorkloadConfig,
 )
+from harness.config.tuning_presets import KEY, inlined, written_out
 from harness.config.yaml_dialect import dump, load_text
 from harness.errors import ConfigError, did_you_mean
 
@@ -54,6 +55,7 @@ def load_sweep(source: str, overrides: Iterable[str] = ()) -> Sweep:
 
 def parse_sweep(data: Mapping[str, Any], where: str = "sweep") -> Sweep:
     """Check a sweep given as plain data; the axes' values are checked when it is expanded."""
+    data = _with_presets(data, where)
     _check_keys(data, where)
     measure = data.get("measure", {})
     if not isinstance(measure, Mapping):
@@ -90,8 +92,8 @@ def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
         target = result
         for step in path[:-1]:
             inner = target.get(step, {})
-            if isinstance(inner, str) and step == "workload":
-                inner = {"name": inner}
+            if isinstance(inner, str) and step in ("workload", "horovod"):
+                inner = {"name" if step == "workload" else KEY: inner}
             if not isinstance(inner, Mapping):
                 raise ConfigError(f"--set {override}: {step} has no keys below it")
             target[step] = dict(inner)
@@ -115,7 +117,7 @@ def sweep_to_yaml(sweep: Sweep) -> str:
         elif name != "workload" and isinstance(point.get(name), Mapping | None):
             defaults = GROUPS[name]().model_dump(mode="json")
             given = point.get(name) or {}
-            point[name] = {**given, **{k: v for k, v in defaults.items() if k not in given}}
+            point[name] = written_out(given, defaults)
     only = sweep.measure.model_dump(include=set(SWEEP_ONLY_MEASURE))
     point["measure"] = {**point.pop("measure"), **only}  # last, as in parse_sweep
     data = {
@@ -128,6 +130,24 @@ def sweep_to_yaml(sweep: Sweep) -> str:
         "zip": [list(group) for group in sweep.zip],
     }
     return dump(data)
+
+
+def _with_presets(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return ``data`` with the knobs of tuning presets in place of their names and files."""
+    made = dict(data)
+    try:
+        if "horovod" in made:
+            made["horovod"] = inlined(made["horovod"])
+        if isinstance(made.get("include"), list):
+            made["include"] = [
+                {**one, "horovod": inlined(one["horovod"])}
+                if isinstance(one, Mapping) and "horovod" in one
+                else one
+                for one in made["include"]
+            ]
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return made
 
 
 def _plain(value: Any) -> Any:
@@ -144,9 +164,10 @@ def _check_keys(data: Mapping[str, Any], where: str) -> None:
         field = SweepMeasure if key == "measure" else GROUPS[key]
         if not isinstance(inner, Mapping):
             raise ConfigError(f"{where}: {key}: expected keys and values, got {inner!r}")
+        known = [*field.model_fields, *([KEY] if key == "horovod" else [])]
         for name in inner:
-            if name not in field.model_fields:
-                near = did_you_mean(name, field.model_fields)
+            if name not in known:
+                near = did_you_mean(name, known)
                 raise ConfigError(f"{where}: {key}.{name}: unknown key{near}")
 
 

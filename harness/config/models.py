@@ -104,6 +104,10 @@ class Execution(Frozen):
     fused_optimiser: bool = False  # the framework's optimiser, one kernel for many parameters
 
 
+#: What ``horovod.autotune`` chooses at run time.
+AUTOTUNED = ("cycle_time_ms", "fusion_threshold_mb", "cache_capacity")
+
+
 class HorovodTuning(Frozen):
     """Horovod's own knobs; the defaults are those of Horovod 0.28.1 unless a comment says so."""
 
@@ -118,6 +122,30 @@ class HorovodTuning(Frozen):
     op: Literal["average", "adasum"] = "average"
     hierarchical_allreduce: bool = False
     torus_allreduce: bool = False
+    # Horovod looks for cycle time, fusion threshold and use of the cache by itself, at run time
+    autotune: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_preset(cls, data: Any) -> Any:
+        if not isinstance(data, str) and not (isinstance(data, dict) and "preset" in data):
+            return data
+        from harness.config.tuning_presets import with_preset  # which knows this class
+        from harness.errors import ConfigError
+
+        try:
+            return with_preset(data)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    @model_validator(mode="after")
+    def _chosen_once(self) -> HorovodTuning:
+        for name in AUTOTUNED if self.autotune else ():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"autotune chooses {name} by itself; leave {name} out, or set autotune to false"
+                )
+        return self
 
 
 class LearningRate(Frozen):

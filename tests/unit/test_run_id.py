@@ -68,7 +68,7 @@ CHANGED: list[dict[str, Any]] = [
       {"controller": "gloo", "cycle_time_ms": 0.1, "fusion_threshold_mb": 64,
        "async_completion": True, "groups": 4, "compression": "fp16",
        "cache_capacity": 0, "op": "adasum", "hierarchical_allreduce": True,
-       "torus_allreduce": True}.items()],
+       "torus_allreduce": True, "autotune": True}.items()],
     *[{"learning_rate": {k: v}} for k, v in
       {"base": 0.1, "base_batch": 75, "rule": "sqrt", "warmup_epochs": 5}.items()],
     {"cores_per_rank": "share"},

@@ -20,7 +20,7 @@ from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
 from harness.options import check_options
 from harness.paths import default_data_dir
 from harness.spec import Resolved
-from harness.tuning import check_environment
+from harness.tuning import check_autotune, check_environment
 from workloads import registry
 from workloads.api import OptionValue, WorkloadError, resolve_options
 
@@ -160,6 +160,7 @@ def check_training(config: RunConfig, machine: Machine) -> Resolved:
         )
     _check_instruments(config)
     _check_warmup(config)
+    check_autotune(config)
     check_options(config, resolved, machine)
     _check_cores(config, resolved, machine)
     _check_modules(config, resolved, machine)

@@ -14,16 +14,6 @@ from harness import tuning
 from harness.config.models import HorovodTuning
 from harness.errors import LaunchError
 
-#: The variable of each knob that Horovod reads once, when it is initialised.
-_KNOBS = {
-    "cycle_time_ms": tuning.CYCLE_TIME,
-    "fusion_threshold_mb": tuning.FUSION_THRESHOLD,
-    "async_completion": tuning.ASYNC_COMPLETION,
-    "cache_capacity": tuning.CACHE_CAPACITY,
-    "hierarchical_allreduce": tuning.HIERARCHICAL_ALLREDUCE,
-    "torus_allreduce": tuning.TORUS_ALLREDUCE,
-}
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -73,13 +63,26 @@ def of_horovod(
     """
     ours, defaults = tuning.to_environment(wanted), tuning.to_environment(HorovodTuning())
     findings = []
-    for field, name in _KNOBS.items():
+    for field, name in tuning.KNOBS.items():
+        if name not in ours:  # chosen at run time
+            continue
         there = environ.get(name, defaults[name])
         if ours[name] != defaults[name] or there != ours[name]:
             option = f"horovod.{field}: {_written(getattr(wanted, field))}"
             origin = "" if name in environ else " (not set; Horovod's default)"
             findings.append(Finding(option, there == ours[name], f"{name}={there}{origin}"))
-    return [*findings, *_operations(wanted, runtime)]
+    return [*findings, *_autotune(wanted, environ), *_operations(wanted, runtime)]
+
+
+def _autotune(wanted: HorovodTuning, environ: Mapping[str, str]) -> list[Finding]:
+    """Say whether the autotuner runs, and what it may choose: a variable that is set fixes it."""
+    there = environ.get(tuning.AUTOTUNE, "0")
+    if not wanted.autotune and there == "0":
+        return []
+    fixed = tuning.fixed_by(environ)
+    told = f"{tuning.AUTOTUNE}={there}, {', '.join(fixed) or 'nothing'} fixed by the environment"
+    active = wanted.autotune and there == "1" and not fixed
+    return [Finding(f"horovod.autotune: {_written(wanted.autotune)}", active, told)]
 
 
 def _operations(wanted: HorovodTuning, runtime: HorovodRuntime) -> list[Finding]:

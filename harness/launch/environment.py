@@ -7,9 +7,18 @@ two launchers cannot differ. Names and meaning: Horovod 0.28.1, ``horovod/common
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from harness.config.instruments import is_timeline
 from harness.launch.api import Launch
-from harness.tuning import DYNAMIC_TIMELINE, NOT_IN_CONFIG, THREADS, to_environment, transport
+from harness.tuning import (
+    AUTOTUNE_LOG,
+    DYNAMIC_TIMELINE,
+    NOT_IN_CONFIG,
+    THREADS,
+    to_environment,
+    transport,
+)
 
 #: Knobs that a shell may have set and that a config does not have, pinned to Horovod's defaults:
 #: equal run ids must mean equal measurements.
@@ -17,6 +26,8 @@ _PINNED = {name: f"{value:g}" for name, value in NOT_IN_CONFIG.items()}
 
 _STALL_WARNING_S = 60  # Horovod's default
 _GLOO_TIMEOUT_S = 30  # Horovod's default
+#: What the autotuner tried and chose, beside the logs of a launch.
+AUTOTUNE_FILE = "autotune.csv"
 
 
 def rank_environment(launch: Launch) -> dict[str, str]:
@@ -92,6 +103,7 @@ def _horovod(launch: Launch) -> dict[str, str]:
         | to_environment(launch.config.horovod)
         | transport(launch.resolved.backend, launch.resolved.controller)
         | (DYNAMIC_TIMELINE if is_timeline(launch.config) else {})
+        | (_autotune_log(launch) if launch.config.horovod.autotune else {})
         | {
             "HOROVOD_STALL_CHECK_DISABLE": "0",
             "HOROVOD_STALL_CHECK_TIME_SECONDS": str(warn_s),
@@ -100,6 +112,10 @@ def _horovod(launch: Launch) -> dict[str, str]:
             "HOROVOD_LOG_LEVEL": "warning",
         }
     )
+
+
+def _autotune_log(launch: Launch) -> dict[str, str]:
+    return {AUTOTUNE_LOG: str(PurePath(launch.run_file).with_name(AUTOTUNE_FILE))}
 
 
 def stall_seconds(timeout_s: float) -> tuple[int, int]:

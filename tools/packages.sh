@@ -30,4 +30,4 @@ else
         "taking what pip finds (from PyPI a CUDA build: several GB more)" >&2
     pip install "torch==$torch_version"
 fi
-pip install --no-build-isolation -e '.[torch,tensorflow,mpi,images,analysis,dev]' cffi cloudpickle
+pip install --no-build-isolation -e '.[torch,tensorflow,mpi,images,analysis,tune,dev]' cffi cloudpickle

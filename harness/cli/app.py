@@ -9,6 +9,7 @@ import typer
 
 from harness.cli.answers import register as register_answers
 from harness.cli.cluster import register as register_cluster
+from harness.cli.tune import register as register_tune
 
 app = typer.Typer(
     name="hvdscale",
@@ -276,4 +277,5 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
 
 register_answers(app)
+register_tune(app)
 register_cluster(app)

@@ -20,6 +20,7 @@ from harness.clock import utc_now
 from harness.config import Placement, RunConfig, apply_overrides, run_id
 from harness.config.instruments import is_timeline
 from harness.config.load import validated
+from harness.config.tuning_presets import with_preset
 from harness.detect import MODULES, Host, Machine, detect_gpus, usable_cores
 from harness.errors import ConfigError, HarnessError, StoreError
 from harness.measure import gate, seats
@@ -135,7 +136,7 @@ def _threads(wanted: int, place: RankPlace) -> int:
 
 def _add_horovod(data: dict[str, Any], place: RankPlace, environ: Mapping[str, str]) -> None:
     """Take over what the launcher and the shell have set; ``--set`` goes before both."""
-    given = data.get("horovod", {})
+    given = with_preset(data.get("horovod", {}))
     if not isinstance(given, Mapping):
         raise ConfigError("bench: --set horovod takes keys, e.g. horovod.cycle_time_ms=0.1")
     # horovodrun gives its ranks a rendezvous and no MPI; every other launcher is an MPI one.

@@ -9,6 +9,7 @@ import typer
 
 from harness.cli.answers import register as register_answers
 from harness.cli.cluster import register as register_cluster
+from harness.cli.presets import register as register_presets
 from harness.cli.tune import register as register_tune
 
 app = typer.Typer(
@@ -232,13 +233,21 @@ def allreduce(
     iterations: Annotated[
         int, typer.Option("--iterations", help="At most, of each library, collective and size.")
     ] = 30,
+    tuning: Annotated[
+        str | None,
+        typer.Option(
+            "--tuning", metavar="NAME|FILE", help="A tuning preset of Horovod: latency, bandwidth."
+        ),
+    ] = None,
     results: Results = RESULTS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Be one rank: mpirun -np 2 hvdscale allreduce, and compare libraries over sizes."""
     from harness.cli.collectives import command_allreduce
 
-    return command_allreduce(sizes, backend, collectives, libraries, iterations, results, as_json)
+    return command_allreduce(
+        sizes, backend, collectives, libraries, iterations, results, as_json, tuning=tuning
+    )
 
 
 @app.command()
@@ -278,4 +287,5 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
 register_answers(app)
 register_tune(app)
+register_presets(app)
 register_cluster(app)

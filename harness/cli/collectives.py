@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -33,8 +34,12 @@ def command_allreduce(
     iterations: int,
     results: Path,
     as_json: bool,
+    *,
+    tuning: str | None = None,
 ) -> NoReturn:
     """Be one rank of ``LAUNCHER hvdscale allreduce``; rank 0 prints. Ends the process with 0.
+
+    ``tuning`` is a tuning preset of Horovod, by its name or its file.
 
     Raises HarnessError on rank 0 only, as ``harness.byhand`` does: one mistake is one line.
     """
@@ -44,7 +49,7 @@ def command_allreduce(
     rank = place.rank if place else 0
     with _told_by_rank_0(rank, (HarnessError,)):
         request = _request(sizes, collectives, libraries, iterations)
-        config, resolved = _settled(place, backend, request)
+        config, resolved = _settled(place, backend, request, tuning)
     from harness import affinity
     from harness.collectives import driver
     from harness.collectives.api import AgreedError
@@ -95,10 +100,10 @@ def _request(sizes: str, collectives: str, libraries: str, iterations: int) -> R
 
 
 def _settled(
-    place: RankPlace | None, backend: str | None, request: Request
+    place: RankPlace | None, backend: str | None, request: Request, tuning: str | None
 ) -> tuple[RunConfig, Resolved]:
     """Decide backend, controller and threads as for ``bench`` by hand, and put them in force."""
-    from harness import byhand, legal
+    from harness import byhand, legal, options
     from harness.collectives import joining
 
     if place is None or place.size < 2:
@@ -109,8 +114,14 @@ def _settled(
     joining.choose(request.libraries, place.launcher)
     # Only what it says of engine, backend and threads is used: no workload is loaded.
     flags = {"backend": backend, "batch_size": 1}
-    config = byhand.config_of("stress_strain", flags, (), place, os.environ)
-    resolved = legal.resolve(config, byhand.machine_of(config, place))
+    overrides = () if tuning is None else (f"horovod.preset={json.dumps(tuning)}",)
+    config = byhand.config_of("stress_strain", flags, overrides, place, os.environ)
+    machine = byhand.machine_of(config, place)
+    resolved = legal.resolve(config, machine)
+    if tuning is not None:
+        if config.engine != "horovod":
+            raise ConfigError(f"--tuning is for Horovod, which {place.launcher} starts none of")
+        options.check_options(config, resolved, machine)
     if resolved.device == "cuda":
         # torch's own NCCL must say what it is, also beside a Horovod that uses none.
         as_ddp = config.model_copy(update={"engine": "ddp"})

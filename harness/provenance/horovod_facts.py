@@ -34,10 +34,11 @@ def collect(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
 def in_force(environ: Mapping[str, str]) -> dict[str, str]:
     """Return every knob of Horovod's engine as this process has it, also those at defaults.
 
-    Autotuning, which could move them at run time, is refused or pinned off (``harness.tuning``).
+    What autotuning moves at run time is left out where it is on: nobody knows it here.
     """
     defaults = {name: f"{value:g}" for name, value in tuning.NOT_IN_CONFIG.items()}
-    known = tuning.to_environment(HorovodTuning()) | defaults
+    autotuned = environ.get(tuning.AUTOTUNE, "0") == "1"
+    known = tuning.to_environment(HorovodTuning(autotune=autotuned)) | defaults
     set_here = {name: environ[name] for name in (*known, *tuning.NEVER_SET) if name in environ}
     return dict(sorted((known | set_here).items()))
 

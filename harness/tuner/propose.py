@@ -38,14 +38,6 @@ Seen = dict[HorovodTuning, float | None]
 Candidates = Generator[Candidate, float | None, None]
 
 
-def _good(trials: int) -> int:
-    """Return how many of so many trials are the good ones that the estimator looks near.
-
-    Optuna's own tenth is 4 of 40, in a space of seven knobs.
-    """
-    return max(2, trials // 6)
-
-
 def require_optuna() -> None:
     """Raise MissingDependencyError where the optimiser is not installed."""
     try:
@@ -82,7 +74,7 @@ def _unseen(study: _Study, seen: Seen) -> HorovodTuning | None:
     In turn the estimator's, and one that differs from the best so far in a single knob: most knobs
     act by themselves, and 40 launches are few for an estimator of seven.
     """
-    if len(seen) >= _STARTUP and len(seen) % 2:
+    if len(seen) >= _STARTUP and len(seen) % 3:
         near = study.ask_nearby(seen)
         if near is not None:
             return near
@@ -112,7 +104,7 @@ class _Study:
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         sampler = optuna.samplers.TPESampler(
-            seed=seed, multivariate=True, n_startup_trials=_STARTUP, gamma=_good
+            seed=seed, multivariate=True, n_startup_trials=_STARTUP
         )
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
         self._space = space

@@ -116,7 +116,8 @@ def validation_sweep(
     if winner != base.horovod:
         include.append({"horovod": turned(winner, base.horovod)})
     if autotune:
-        warmup = max(AUTOTUNE_STEPS, base.measure.warmup_steps)
+        # What it has found is warmed up like everything else.
+        warmup = AUTOTUNE_STEPS + base.measure.warmup_steps
         include.append({"horovod": {"autotune": True}, "measure": {"warmup_steps": warmup}})
     longest_s = max(timeout_s, measure.get("timeout_s", 0.0))
     data = {

@@ -26,7 +26,7 @@ from harness.tuner.outcome import Outcome
 from harness.tuner.preset_text import check_place, preset_text, write_preset
 from harness.tuner.propose import Candidate, require_optuna
 from harness.tuner.request import WHERE, Request, base_of, can_autotune
-from harness.tuner.searching import Found, Search
+from harness.tuner.searching import DEFAULT, Found, Search
 from harness.tuner.space import Space, legal_space, turned, with_tuning
 from harness.tuner.state import Memory
 from harness.tuner.validating import Validated
@@ -130,7 +130,7 @@ def _first(
     base: RunConfig, machine: Machine, request: Request
 ) -> tuple[tuple[Candidate, ...], list[str]]:
     """Return the default and the named presets that can run here, and why others cannot."""
-    first, notes = [Candidate(base.horovod, "default")], []
+    first, notes = [Candidate(base.horovod, DEFAULT)], []
     for name in tuning_preset_names():
         fields = load_tuning_preset(name)
         kept = {key: value for key, value in fields.items() if key not in request.fixed}

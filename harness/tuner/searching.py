@@ -30,6 +30,7 @@ from harness.tuner.state import Memory
 from harness.validate import check_point, settled
 
 _FINAL = ("failed", "timeout", "stalled")  # another try would end alike
+DEFAULT = "default"  # the origin of the first trial
 REPEAT = 0  # of every trial: the search measures each tuning once
 
 
@@ -151,11 +152,13 @@ class Search:
             problem = str(error)
         config = settled(config, resolved)
         number = len(self._trials) + 1
-        text = words(candidate.tuning, self._base.horovod)
-        origin = "" if candidate.origin == "search" else f"{candidate.origin}: "
-        self._names[point_id(config)] = f"trial {number}: {origin}{text}"
+        self._names[point_id(config)] = f"trial {number}, {self._label(candidate)}"
         block = BlockRef(repeat=REPEAT, allocation=self._place.machine.allocation, order=number - 1)
         return Planned(run_id(config, REPEAT), config, resolved, block, problem)
+
+    def _label(self, candidate: Candidate) -> str:
+        text = words(candidate.tuning, self._base.horovod)
+        return text if candidate.origin in ("search", DEFAULT) else f"{candidate.origin}: {text}"
 
     def _result(self, candidate: Candidate, planned: Planned) -> Trial | None:
         """Return what a trial came to; None where it was not tried, or was cancelled."""

@@ -68,7 +68,7 @@ KNOBS = (
     ),
     Knob("groups", (0, 1, 2, 4, 8, 16), ("groups",)),
     Knob("async_completion", (False, True), ("async_completion",), ordered=False),
-    Knob("cache_capacity", (0, 1024, 8192), ("cache_capacity",)),
+    Knob("cache_capacity", (0, 1024), ("cache_capacity",)),
     Knob("controller", ("mpi", "gloo"), ("controller",), ordered=False),
     Knob("route", tuple(_ROUTES), ("hierarchical_allreduce", "torus_allreduce"), ordered=False),
     Knob("compression", ("none", "fp16"), ("compression",), ordered=False, lossy=True),

@@ -39,9 +39,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         yield f"  interrupted after {_trials(outcome)}; {again} for the rest"
         return
     yield f"  {outcome.workload}, {outcome.world_size} ranks, {_place(outcome)}"
-    yield ""
     yield from _arms(outcome)
-    yield ""
     yield from (f"  {name}: {value}" for name, value in _knobs(outcome).items())
     yield from _autotune(outcome)
     yield f"  search: {_trials(outcome)}, ended by {outcome.ended_by}; {_CURSE}"
@@ -58,6 +56,8 @@ def _answer(outcome: Outcome) -> str:
     name, gain = outcome.name, outcome.over_default
     if outcome.interrupted or outcome.time_was_near:
         return f"{name}: no answer yet"
+    if len(outcome.trials) == 1:
+        return f"{name}: no gain shown: nothing was tried but the default"
     if not outcome.knobs:
         return f"{name}: no gain shown: nothing that was tried was faster than the default"
     if gain is None:
@@ -94,7 +94,9 @@ def _arms(outcome: Outcome) -> Iterator[str]:
         rate = rate_text(arm.rate) if arm.rate is not None else NONE
         ratio = ratio_text(gain.ratio) if gain is not None else NONE
         rows.append((arm.name, rate, ratio, str(arm.blocks)))
+    yield ""
     yield from (f"  {line}" for line in grid_text(rows))
+    yield ""
 
 
 def _knobs(outcome: Outcome) -> dict[str, Any]:
@@ -138,7 +140,8 @@ def _best(outcome: Outcome) -> Iterator[str]:
     measured = [trial for trial in outcome.trials if trial.rate is not None]
     for trial in sorted(measured, key=lambda one: -(one.rate or 0.0))[:_SHOWN]:
         text = words(trial.tuning, outcome.default)
-        yield f"    {trial.rate:>12,.0f} samples/s  {trial.origin}: {text}"
+        origin = f"{trial.origin}: " if trial.origin.startswith("preset") else ""
+        yield f"    {trial.rate:>12,.0f} samples/s  {origin}{text}"
 
 
 def _trials(outcome: Outcome) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -86,12 +87,13 @@ def divide(budget_s: float, costs: Costs, blocks: int, *, autotune: bool) -> Div
 
 
 def _told(asked: Validation, fits: Validation, costs: Costs, budget_s: float) -> str:
-    without = ", without Horovod's autotuner" if asked.autotune and not fits.autotune else ""
+    less = [f"{fits.blocks} blocks instead of {asked.blocks}"] * (fits.blocks < asked.blocks)
+    less += ["without Horovod's autotuner"] * (asked.autotune and not fits.autotune)
     whole_s = asked.takes_s(costs) / (1 - SEARCH_SHARE)
     return (
         f"validation as asked for takes about {_time(asked.takes_s(costs))}, too much of a budget "
-        f"of {_time(budget_s)}: blocks: {fits.blocks} instead of {asked.blocks}{without} "
-        f"(--budget {max(1, round(whole_s / 60 + 0.5))}m has room for all of it)"
+        f"of {_time(budget_s)}: {', '.join(less)} "
+        f"(--budget {math.ceil(whole_s / 60)}m has room for all of it)"
     )
 
 

@@ -75,19 +75,19 @@ def tune(
     """
     require_optuna()
     require_scipy("the interval of a gain")
+    if out is not None:
+        check_place(out)
     job = _job(request, machine, results, data_dir or default_data_dir(), environ)
     for note in job.notes:
         report.note(note)
     store = Store.open((results / request.name).absolute(), create=True)
-    out = out or store.path / PRESET
-    check_place(out)
     with alone(store.path):
         memory = Memory(store.path, request.key)
         place = Place(machine, store, job.data_dir, job.timeout_s)
         search = Search(request, job.base, job.space, job.first, place, memory, report, launch)
         found = search.run()
         validated = _validated(job, found, search.costs(), memory, report, launch)
-        return _outcome(job, found, validated, memory, out)
+        return _outcome(job, found, validated, memory, out or store.path / PRESET)
 
 
 def _job(

@@ -146,11 +146,11 @@ def _first(
 
 def _validated(
     job: _Job, found: Found, costs: Costs | None, memory: Memory, report: Report, launch: Launch
-) -> Validated | None:
-    """Run the validation; None where the search was ended by a signal."""
+) -> Validated:
+    """Run the validation, unless the search was ended by a signal or there is nothing to do."""
     ended = found.summary
     if ended.interrupted or ended.time_was_near:
-        return None
+        return Validated(ended)
     best, state = found.best, memory.state
     if best is None:
         causes = [trial.cause for trial in found.trials if trial.cause]
@@ -179,12 +179,10 @@ def _validated(
 
 
 def _outcome(
-    job: _Job, found: Found, validated: Validated | None, memory: Memory, out: Path
+    job: _Job, found: Found, validated: Validated, memory: Memory, preset: Path
 ) -> Outcome:
-    best, state, base = found.best, memory.state, job.base
-    ended = validated.summary if validated is not None else found.summary
-    failed = len(found.failed) + (validated.summary.failed if validated is not None else 0)
-    whole = validated is not None and not (ended.interrupted or ended.time_was_near)
+    best, state, base, ended = found.best, memory.state, job.base, validated.ended
+    whole = not (ended.interrupted or ended.time_was_near)
     made = Outcome(
         name=job.request.name,
         workload=base.workload.name,
@@ -192,29 +190,29 @@ def _outcome(
         world_size=base.world_size,
         backend=job.resolved.backend,
         batch_size=base.rank_batch,
-        device=validated.device if validated is not None else "",
-        date=validated.date if validated is not None else "",
+        device=validated.device,
+        date=validated.date,
         trials=tuple(found.trials),
         ended_by=state.ended_by,
         default=base.horovod,
         winner=best.tuning if best is not None else None,
         knobs=turned(best.tuning, base.horovod) if best is not None else {},
-        arms=validated.arms if validated is not None else (),
-        over_default=validated.over_default if validated is not None else None,
-        over_autotune=validated.over_autotune if validated is not None else None,
-        chosen=validated.chosen if validated is not None else None,
-        searching_still=validated.searching_still if validated is not None else 0,
+        arms=validated.arms,
+        over_default=validated.over_default,
+        over_autotune=validated.over_autotune,
+        chosen=validated.chosen,
+        searching_still=validated.searching_still,
         no_autotune=job.no_autotune or ("" if state.autotune else "the budget has no room for it"),
         notes=(state.note,) if state.note else (),
-        launches_failed=failed,
+        launches_failed=len(found.failed) + validated.failed,
         spent_s=state.spent_s,
         budget_s=job.request.budget_s,
-        validation=validated.summary.folder if validated is not None else None,
-        preset=out if whole else None,
+        validation=validated.folder,
+        preset=preset if whole else None,
         interrupted=ended.interrupted,
         starts_again=ended.starts_again,
         time_was_near=ended.time_was_near,
     )
-    if whole and made.winner is not None:
-        write_preset(out, preset_text(made))
+    if whole:
+        write_preset(preset, preset_text(made))
     return made

@@ -47,14 +47,16 @@ class Setup:
 class Validated:
     """What the validation came to, as far as it went."""
 
-    summary: Summary
-    arms: tuple[Arm, ...]
-    over_default: Gain | None
-    over_autotune: Gain | None
-    chosen: Chosen | None
-    searching_still: int
-    device: str
-    date: str
+    ended: Summary  # of what ran last, the validation or the search before it
+    folder: Path | None = None  # None where there was nothing to validate, or no time yet
+    failed: int = 0  # launches
+    arms: tuple[Arm, ...] = ()
+    over_default: Gain | None = None
+    over_autotune: Gain | None = None
+    chosen: Chosen | None = None
+    searching_still: int = 0
+    device: str = ""
+    date: str = ""
 
 
 def validate(
@@ -100,7 +102,9 @@ def _judged(work: Work, done: Summary, setup: Setup) -> Validated:
     still = sum(log is None for log in logs)
     winner = rates.get("winner", rates["default"])
     return Validated(
-        summary=done,
+        ended=done,
+        folder=done.folder,
+        failed=done.failed,
         arms=tuple(
             Arm(name, geometric_interval(rate) if rate else None, len(rate))
             for name, rate in rates.items()
@@ -116,7 +120,7 @@ def _judged(work: Work, done: Summary, setup: Setup) -> Validated:
 
 def nothing_to_compare(done: Summary, record: RunRecord) -> Validated:
     """Return the validation of a search whose best is the default, without an autotuner."""
-    return Validated(done, (), None, None, None, 0, _device([record]), _date([record]))
+    return Validated(done, device=_device([record]), date=_date([record]))
 
 
 def _arm(tuning: HorovodTuning, default: HorovodTuning) -> str:

@@ -16,36 +16,11 @@ from harness.store import Store
 from tests.requirements import require_modules, require_mpi
 
 ROOT = Path(__file__).parents[2]
-ARGV = [
-    "tune",
-    "stress_strain",
-    "--backend",
-    "mpi",
-    "-n",
-    "2",
-    "--slots",
-    "2",
-    "--batch-size",
-    "75",
-    "--trials",
-    "3",
-    "--blocks",
-    "2",
-    "--no-autotune",
-    "--out",
-    "tuned.yaml",
-    "--json",
-    "--set",
-    "workload.samples=2000",
-    "--set",
-    "cores_per_rank=1",
-    "--set",
-    "measure.window_s=0.2",
-    "--set",
-    "measure.warmup_steps=2",
-    "--set",
-    "measure.min_steps=5",
-]
+ARGV = """\
+tune stress_strain --backend mpi -n 2 --slots 2 --batch-size 75 --trials 3 --blocks 2
+--no-autotune --out tuned.yaml --json --set workload.samples=2000 --set cores_per_rank=1
+--set measure.window_s=0.2 --set measure.warmup_steps=2 --set measure.min_steps=5
+"""
 
 SWEEP = """\
 name: tuned
@@ -60,7 +35,7 @@ horovod: {preset: tuned.yaml}
 
 def hvdscale(folder: Path, data_dir: Path) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "harness", *ARGV],
+        [sys.executable, "-m", "harness", *ARGV.split()],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "HVDSCALE_DATA_DIR": str(data_dir)},
         capture_output=True,

@@ -32,6 +32,8 @@ def check_options(
     _check_device(config, machine)
     _check_batch(config)
     _check_layout(config)
+    _check_graph(config)
+    _check_cudnn(config)
     if config.execution.compile and config.workload.framework == "torch":  # XLA brings its own
         _check_compiler(environ)
     if config.engine == "horovod":
@@ -47,15 +49,56 @@ def check_options(
 def _check_device(config: RunConfig, machine: Machine) -> None:
     needs_cuda = {
         "execution.graph": config.execution.graph,
+        "execution.cudnn_benchmark": config.execution.cudnn_benchmark,
         "execution.precision: tf32": config.execution.precision == "tf32",
         "horovod.async_completion": config.horovod.async_completion,
     }
     for key, wanted in needs_cuda.items():
         if wanted and machine.device != "cuda":
             raise ValidationError(f"{key} needs a CUDA device, and there is none here")
-    if config.execution.graph:
+
+
+#: Fewer steps of warm-up could leave eager steps, or the capture itself, in the window.
+_GRAPH_WARMUP = {"none": 8, "horovod": 8, "ddp": 24}
+
+
+def _check_graph(config: RunConfig) -> None:
+    if not config.execution.graph:
+        return
+    if config.workload.framework != "torch":
         raise ValidationError(
-            "execution.graph: no engine can run a step as a CUDA graph yet; set it to false"
+            f"execution.graph: {config.workload.framework} runs a step as its own graph already; "
+            "set it to false"
+        )
+    least = _GRAPH_WARMUP[config.engine]
+    if config.train is None and config.measure.warmup_steps < least:
+        raise ValidationError(
+            f"execution.graph: engine {config.engine} captures its graphs in the warm-up, and "
+            f"measure.warmup_steps {config.measure.warmup_steps} is too short; set it to {least}"
+        )
+    for key, unfit in (
+        ("horovod.groups", config.horovod.groups > 0),
+        ("horovod.op: adasum", config.horovod.op == "adasum"),
+    ):
+        if unfit:
+            raise ValidationError(
+                f"{key} tells how hooks reduce gradients one by one, and with execution.graph "
+                "they are one buffer; leave it out, or set graph to false"
+            )
+
+
+def _check_cudnn(config: RunConfig) -> None:
+    if not config.execution.cudnn_benchmark:
+        return
+    if config.workload.framework != "torch":
+        raise ValidationError(
+            f"execution.cudnn_benchmark is a switch of torch; {config.workload.framework} chooses "
+            "its algorithms itself; set it to false"
+        )
+    if config.deterministic:
+        raise ValidationError(
+            "execution.cudnn_benchmark chooses by time, so that results vary from launch to "
+            "launch, and deterministic is asked for; set one to false"
         )
 
 

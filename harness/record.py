@@ -15,7 +15,7 @@ from pydantic import Field
 from harness.config.models import Frozen, RunConfig
 from harness.spec import BlockRef, Resolved
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _SHA256_CHARS = 64
 

@@ -8,6 +8,7 @@ or the shell or the sshd of a connection, which end when the launcher is gone.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import threading
@@ -16,6 +17,9 @@ import time
 from harness.processes import MARKER, read_process
 
 RUNNER_PID = "HVDSCALE_RUNNER_PID"  # set by the runner where it is on the ranks' host
+#: Before the last tenth of its time a rank's stacks are written to the log: so much earlier as a
+#: rank may have started later than its launch.
+STACKS_S = 5.0
 GRACE_S = 30.0  # the runner's own time limit comes first
 PERIOD_S = 1.0
 EXIT_CODE = 124
@@ -29,6 +33,8 @@ def start(timeout_s: float) -> None:
     that no runner started (it has no launch's marker) may outlive the shell that started it.
     """
     deadline = time.monotonic() + timeout_s + GRACE_S
+    # Where a rank hangs is what its log should end with; the interpreter's lock is not needed.
+    faulthandler.dump_traceback_later(max(0.9 * timeout_s - STACKS_S, timeout_s / 2))
     runner = os.environ.get(RUNNER_PID, "")
     pid = int(runner) if runner.isdigit() and int(runner) in _ancestors() else 0
     if not pid and os.environ.get(MARKER):

@@ -14,6 +14,7 @@ from harness.config.load import (
 )
 from harness.config.models import (
     Base,
+    DdpTuning,
     Execution,
     HorovodTuning,
     LearningRate,
@@ -27,6 +28,7 @@ from harness.config.placement import Placement
 
 __all__ = [
     "Base",
+    "DdpTuning",
     "Execution",
     "Expansion",
     "HorovodTuning",

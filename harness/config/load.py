@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from harness.config.faults import validated as validated
 from harness.config.models import (
+    DdpTuning,
     Execution,
     HorovodTuning,
     LearningRate,
@@ -31,6 +32,7 @@ GROUPS: Mapping[str, type[BaseModel]] = {
     "workload": WorkloadConfig,
     "execution": Execution,
     "horovod": HorovodTuning,
+    "ddp": DdpTuning,
     "learning_rate": LearningRate,
     "loader": Loader,
     "measure": Measure,
@@ -159,7 +161,7 @@ def _check_keys(data: Mapping[str, Any], where: str) -> None:
     for key in data:
         if key not in known:
             raise ConfigError(f"{where}: {key}: unknown key{did_you_mean(key, known)}")
-    for key in ("execution", "horovod", "learning_rate", "measure"):
+    for key in ("execution", "horovod", "ddp", "learning_rate", "measure"):
         inner = data.get(key, {})
         field = SweepMeasure if key == "measure" else GROUPS[key]
         if not isinstance(inner, Mapping):

@@ -102,6 +102,7 @@ class Execution(Frozen):
     channels_last: bool = False
     accumulate: Count = 1  # local batches whose gradients are summed before one all-reduce
     fused_optimiser: bool = False  # the framework's optimiser, one kernel for many parameters
+    cudnn_benchmark: bool = False  # cuDNN tries its algorithms for each new shape, keeps the best
 
 
 #: What ``horovod.autotune`` chooses at run time.
@@ -146,6 +147,14 @@ class HorovodTuning(Frozen):
                     f"autotune chooses {name} by itself; leave {name} out, or set autotune to false"
                 )
         return self
+
+
+class DdpTuning(Frozen):
+    """DistributedDataParallel's own knobs, at torch's defaults."""
+
+    bucket_mb: Annotated[Positive, _at_most(1e6)] = 25.0
+    gradient_as_bucket_view: bool = False  # gradients live in the buckets, and are not copied back
+    static_graph: bool = False  # every step uses the same parameters, in the same order
 
 
 class LearningRate(Frozen):
@@ -241,6 +250,7 @@ class RunConfig(Frozen):
     loader: Loader = Loader()
     execution: Execution = Execution()
     horovod: HorovodTuning = HorovodTuning()
+    ddp: DdpTuning = DdpTuning()
     learning_rate: LearningRate = LearningRate()
     cores_per_rank: Annotated[Literal["fixed", "share"] | Count, BeforeValidator(_cores)] = "fixed"
     seed: Natural = 1
@@ -250,11 +260,13 @@ class RunConfig(Frozen):
 
     @model_validator(mode="after")
     def _drop_what_has_no_meaning(self) -> RunConfig:
-        """``engine: none`` has no backend and no tuning, DDP none of Horovod's; explicit
+        """``engine: none`` has no backend and no tuning, other engines only their own; explicit
         placements have no policy, and only the disk has a loader. Dropping them, once they are
         checked, makes equal points equal.
         """
-        drop = {"none": ["backend", "horovod"], "ddp": ["horovod"]}.get(self.engine, [])
+        drop = {"none": ["backend", "horovod", "ddp"], "ddp": ["horovod"], "horovod": ["ddp"]}[
+            self.engine
+        ]
         if self.engine == "none" and self.launcher not in ("inline", "srun"):
             drop.append("launcher")
         if self.placement.devices:

@@ -18,36 +18,45 @@ from harness.engines.api import Reduced, World
 from harness.engines.evidence import NETWORK_STEMS, loaded_libraries
 from harness.engines.nccl_log import is_nccl, nccl_evidence
 from harness.engines.torch_engine import TorchEngine
+from harness.engines.torch_graph import CudaRecorder, GraphStep, Recorder
 from harness.engines.torch_step import TorchStep, nothing
 from harness.errors import LaunchError
 from harness.ranks import RankPlace, find_place
 from harness.record import BackendProof
 from workloads.api import Parts
 
+#: For this many steps DDP times itself by events of its own, which cannot be captured.
+DDP_EAGER_STEPS = 11
 #: Ranks may wait long for one that evaluates or makes data; a hang ends at the launch's own limit.
 TIMEOUT = timedelta(hours=24)
 
 
-class DdpStep(TorchStep):
-    """DDP waits inside ``backward``, so the moment of the last local gradient is taken there."""
-
-    def __init__(self, parts: Parts, model: Any, optimiser: Any, engine: Ddp) -> None:
-        super().__init__(parts, model, optimiser, engine.config.execution, engine.device)
-        self._ddp: DistributedDataParallel = model
-        self.gradient_allreduce = dist.get_world_size() > 1
+class _WithDdp(TorchStep):
+    """What an eager step and a captured one have of DistributedDataParallel."""
 
     @override
     def reduced(self) -> Reduced:
         # The reducer's own account of its buckets; they are rebuilt once, after the first step.
-        ddp: Any = self._ddp
+        ddp: Any = self._model
         data = ddp._get_ddp_logging_data()
         sizes = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
         bucket_bytes = sum(int(size) for size in sizes.split(",") if size.strip())
         return Reduced(self._reduced_steps, bucket_bytes * self._reduced_steps)
 
+    @override
     def _local_only(self) -> AbstractContextManager[None]:
-        return self._ddp.no_sync()
+        without: AbstractContextManager[None] = self._model.no_sync()
+        return without
 
+
+class DdpStep(_WithDdp):
+    """DDP waits inside ``backward``, so the moment of the last local gradient is taken there."""
+
+    def __init__(self, parts: Parts, model: Any, optimiser: Any, engine: Ddp) -> None:
+        super().__init__(parts, model, optimiser, engine.config.execution, engine.device)
+        self.gradient_allreduce = dist.get_world_size() > 1
+
+    @override
     def _backward(self, loss: Any, mark: Callable[[], None]) -> None:
         handles = [] if mark is nothing else self._hook_last_gradient(mark)
         loss.backward()
@@ -59,6 +68,7 @@ class DdpStep(TorchStep):
                 "one cannot be marked; leave phases out of measure.instruments"
             )
 
+    @override
     def _synchronise(self, sync: bool) -> None:
         self._reduced_steps += int(sync and self.gradient_allreduce)
 
@@ -76,6 +86,33 @@ class DdpStep(TorchStep):
                 mark()
 
         return [parameter.register_hook(count) for parameter in self._trained]
+
+
+class DdpGraphStep(GraphStep, _WithDdp):
+    """Backward is captured with DDP's all-reduces in it, by NCCL on its own stream.
+
+    So the end of local work cannot be marked, and exposed sync is absent.
+    """
+
+    _reduces_in_backward = True
+
+    def __init__(
+        self, parts: Parts, model: Any, optimiser: Any, engine: Ddp, recorder: Recorder
+    ) -> None:
+        super().__init__(
+            parts,
+            model,
+            optimiser,
+            engine.config.execution,
+            engine.device,
+            recorder=recorder,
+            eager_steps=DDP_EAGER_STEPS,
+        )
+        self.gradient_allreduce = dist.get_world_size() > 1
+
+    @override
+    def _reduce(self, sync: bool) -> None:
+        self._reduced_steps += int(sync and self.gradient_allreduce)
 
 
 def _no_buffers() -> dict[str, Any]:
@@ -113,14 +150,28 @@ class Ddp(TorchEngine):
         return World(place.rank, place.size, place.local_rank, place.local_size or 1)
 
     @override
-    def build(self, parts: Parts, learning_rate: float) -> DdpStep:
+    def build(self, parts: Parts, learning_rate: float) -> TorchStep:
         model = parts.model.to(self.device)
-        ids = [self.device.index] if self.device.type == "cuda" else None
+        optimiser = self.optimiser(parts, model, learning_rate)
+        if not self.config.execution.graph:
+            return self.keep(DdpStep(parts, self._wrapped(model), optimiser, self))
+        recorder = CudaRecorder(self.device)
+        with recorder.eager():  # what autograd does for DDP belongs to the stream it was made on
+            wrapped = self._wrapped(model)
+        return self.keep(DdpGraphStep(parts, wrapped, optimiser, self, recorder))
+
+    def _wrapped(self, model: Any) -> DistributedDataParallel:
+        tuning = self.config.ddp
         # Compiled inside: of a compiled DistributedDataParallel Dynamo leaves some models out
         # (an nn.Sequential, say), and inside it still cuts the graph where buckets end.
-        wrapped = DistributedDataParallel(self.compiled(model), device_ids=ids, **_no_buffers())
-        optimiser = parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser)
-        return self.keep(DdpStep(parts, wrapped, optimiser, self))
+        return DistributedDataParallel(
+            self.compiled(model),
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            bucket_cap_mb=tuning.bucket_mb,
+            gradient_as_bucket_view=tuning.gradient_as_bucket_view,
+            static_graph=tuning.static_graph,
+            **_no_buffers(),
+        )
 
     @override
     def allreduce(self, buffer: Any) -> None:

@@ -1,5 +1,7 @@
 """Horovod for torch: hooks start an all-reduce as each gradient is ready, ``synchronize`` waits.
 
+As CUDA graphs a step has no hooks: its gradients are one buffer, reduced between two graphs.
+
 Read against Horovod 0.28.1's ``horovod/torch/optimizer.py`` and ``horovod/common/operations.cc``.
 """
 
@@ -15,9 +17,12 @@ from typing_extensions import override
 
 from harness.config.models import HorovodTuning
 from harness.engines import active
+from harness.engines.active import Finding
 from harness.engines.horovod_common import HorovodEngine
+from harness.engines.horovod_torch_graph import HorovodGraphStep
 from harness.engines.horovod_torch_step import COMPRESSION, AdasumStep, HorovodStep, findings
 from harness.engines.torch_engine import TorchEngine
+from harness.engines.torch_step import TorchStep
 from workloads.api import Parts
 
 
@@ -27,12 +32,21 @@ class HorovodTorch(TorchEngine, HorovodEngine):
     hvd = hvd
 
     @override
-    def build(self, parts: Parts, learning_rate: float) -> HorovodStep:
+    def build(self, parts: Parts, learning_rate: float) -> TorchStep:
         model = parts.model.to(self.device)
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimiser = self.optimiser(parts, model, learning_rate)
+        make = self._graph_step if self.config.execution.graph else self._eager_step
+        step, found = make(parts, model, optimiser)
+        knobs = active.of_horovod(self.config.horovod, active.HorovodRuntime.of(hvd), os.environ)
+        return self.keep(step, [*knobs, *found])
+
+    def _eager_step(
+        self, parts: Parts, model: Any, optimiser: Any
+    ) -> tuple[HorovodStep, list[Finding]]:
         tuning: HorovodTuning = self.config.horovod
-        optimiser = hvd.DistributedOptimizer(
-            parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser),
+        wrapped = hvd.DistributedOptimizer(
+            optimiser,
             named_parameters=model.named_parameters(),
             compression=COMPRESSION[tuning.compression],
             backward_passes_per_step=self.config.execution.accumulate,
@@ -41,15 +55,14 @@ class HorovodTorch(TorchEngine, HorovodEngine):
         )
         # Alone, Horovod makes the usual optimiser of either.
         kind = AdasumStep if tuning.op == "adasum" and hvd.size() > 1 else HorovodStep
-        step = kind(parts, self.compiled(model), optimiser, self.config, self.device)
-        runtime = active.HorovodRuntime.of(hvd)
-        return self.keep(
-            step,
-            [
-                *active.of_horovod(tuning, runtime, os.environ),
-                *findings(optimiser, self.config),
-            ],
-        )
+        step = kind(parts, self.compiled(model), wrapped, self.config, self.device)
+        return step, findings(wrapped, self.config)
+
+    def _graph_step(
+        self, parts: Parts, model: Any, optimiser: Any
+    ) -> tuple[HorovodGraphStep, list[Finding]]:
+        step = HorovodGraphStep(parts, self.compiled(model), optimiser, self.config, self.device)
+        return step, step.findings()
 
     @override
     def allreduce(self, buffer: Any) -> None:

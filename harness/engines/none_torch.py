@@ -6,6 +6,7 @@ from typing_extensions import override
 
 from harness.engines.alone import AloneEngine
 from harness.engines.torch_engine import TorchEngine
+from harness.engines.torch_graph import GraphStep
 from harness.engines.torch_step import TorchStep
 from workloads.api import Parts
 
@@ -16,9 +17,10 @@ class NoneTorch(TorchEngine, AloneEngine):
     @override
     def build(self, parts: Parts, learning_rate: float) -> TorchStep:
         model = parts.model.to(self.device)
-        optimiser = parts.optimiser(model, learning_rate, self.config.execution.fused_optimiser)
-        step = TorchStep(parts, self.compiled(model), optimiser, self.config.execution, self.device)
-        return self.keep(step)
+        execution = self.config.execution
+        kind = GraphStep if execution.graph else TorchStep
+        optimiser = self.optimiser(parts, model, learning_rate)
+        return self.keep(kind(parts, self.compiled(model), optimiser, execution, self.device))
 
     @override
     def stop(self) -> None:

@@ -8,6 +8,7 @@ first mark and after the last step's last one, and none within.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,10 @@ class TorchClock:
         else:
             self._rows[-1].append(self._clock())
 
+    def skip(self) -> None:
+        """Leave the next boundary out: there is no place where it could be marked."""
+        self._rows[-1].append(None if self._cuda else math.nan)
+
     def take(self) -> NDArray[np.float64]:
         """Return the marks as (steps, boundaries) seconds of the host's clock, and forget them."""
         rows, self._rows = self._rows, []
@@ -104,7 +109,7 @@ class TorchClock:
         if start is None:
             return np.array(rows)
         found = on_host(rows, start, self._anchor())
-        self._free.extend(event for row in rows for event in row)
+        self._free.extend(event for row in rows for event in row if event is not None)
         return found
 
     def _anchor(self) -> Anchor:
@@ -126,19 +131,27 @@ class TorchClock:
         torch.cuda.synchronize(self._device)
 
 
-def on_host(rows: Sequence[Sequence[Event]], start: Anchor, end: Anchor) -> NDArray[np.float64]:
+def on_host(
+    rows: Sequence[Sequence[Event | None]], start: Anchor, end: Anchor
+) -> NDArray[np.float64]:
     """Return the events of ``rows`` as (steps, boundaries) seconds of the host's clock.
 
-    Between the anchors the host's clock is taken as linear in the device's.
+    A boundary without an event is NaN; the first of a row has one. Between the anchors the host's
+    clock is taken as linear in the device's.
     """
     # From each step to the next, and added up in float64: float32 milliseconds are exact enough
     # over one step, and 8 µs coarse over two minutes.
-    firsts = [start.event, *(row[0] for row in rows), end.event]
+    firsts: list[Any] = [start.event, *(row[0] for row in rows), end.event]
     gaps_ms = [one.elapsed_time(other) for one, other in pairwise(firsts)]
     passed_s = np.cumsum(gaps_ms) / 1e3
-    within_s = np.array([[row[0].elapsed_time(event) for event in row] for row in rows]) / 1e3
+    within_s = np.array([[_since(row[0], event) for event in row] for row in rows]) / 1e3
     rate, start_s = _line(start, end, float(passed_s[-1]))
     return start_s + rate * (passed_s[:-1, None] + within_s)
+
+
+def _since(first: Any, event: Event | None) -> float:
+    """Return milliseconds from ``first``."""
+    return math.nan if event is None else float(first.elapsed_time(event))
 
 
 def _line(start: Anchor, end: Anchor, device_s: float) -> tuple[float, float]:

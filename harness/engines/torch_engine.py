@@ -16,11 +16,12 @@ from typing_extensions import override
 from harness.engines import active
 from harness.engines.active import Finding
 from harness.engines.api import Engine
+from harness.engines.torch_graph import capturable_optimiser
 from harness.engines.torch_step import TorchStep
 from harness.errors import MissingDependencyError
 from harness.feed.shard import Shard
 from harness.feed.torch_feed import TorchFeed, make_feed
-from workloads.api import Samples
+from workloads.api import Parts, Samples
 
 _Step = TypeVar("_Step", bound=TorchStep)
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
@@ -44,6 +45,7 @@ class TorchEngine(Engine):
         # Without this torch runs convolutions in TF32 by default, and 'fp32' would not be true.
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = self.config.execution.cudnn_benchmark
         if self.resolved.device == "cpu":
             self.device = torch.device("cpu")
             return
@@ -66,6 +68,13 @@ class TorchEngine(Engine):
         """Return what runs the model: the model itself, or compiled at its first batch."""
         return torch.compile(model) if self.config.execution.compile else model
 
+    def optimiser(self, parts: Parts, model: Any, learning_rate: float) -> Any:
+        """Return the workload's optimiser, in the form that was asked for."""
+        execution = self.config.execution
+        if execution.graph:
+            return capturable_optimiser(parts, model, learning_rate, execution, self.device)
+        return parts.optimiser(model, learning_rate, execution.fused_optimiser)
+
     def keep(self, step: _Step, findings: Iterable[Finding] = ()) -> _Step:
         """Return the step that was built; LaunchError where an option is not in force."""
         self._options = active.require([*self._findings(), *findings])
@@ -75,6 +84,10 @@ class TorchEngine(Engine):
     def _findings(self) -> Iterator[Finding]:
         if self.config.execution.precision == "tf32":
             yield tf32(self.device)
+        if self.config.execution.cudnn_benchmark:
+            benchmark = bool(torch.backends.cudnn.benchmark)
+            told = f"torch.backends.cudnn.benchmark: {benchmark}"
+            yield Finding("execution.cudnn_benchmark: true", benchmark, told)
         if self.config.deterministic:
             yield deterministic()
 
@@ -120,7 +133,8 @@ class TorchEngine(Engine):
 
     @override
     def feed(self, kind: str, samples: Samples, shard: Shard) -> TorchFeed:
-        return make_feed(kind, samples, shard, self.device, self.config.loader)
+        picked = self.config.execution.graph  # it gathers a batch in the graph
+        return make_feed(kind, samples, shard, self.device, self.config.loader, picked=picked)
 
     def _wait(self) -> None:
         if self.device.type == "cuda":

@@ -26,14 +26,14 @@ def nothing() -> None:
     """The mark of a step that is not marked."""
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Return a state with every tensor in it copied, on the device that it is on."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: _copied(inner) for key, inner in value.items()}
+        return {key: copied(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_copied(inner) for inner in value)
+        return type(value)(copied(inner) for inner in value)
     return value
 
 
@@ -124,10 +124,10 @@ class TorchStep(Step):
     @override
     def snapshot(self) -> Any:
         return {
-            "model": _copied(self._plain.state_dict()),
+            "model": copied(self._plain.state_dict()),
             # A state has no buffers that are not to be saved; training changes them all the same.
-            "buffers": _copied(dict(self._plain.named_buffers())),
-            "optimiser": _copied(self._plain_optimiser.state_dict()),
+            "buffers": copied(dict(self._plain.named_buffers())),
+            "optimiser": copied(self._plain_optimiser.state_dict()),
             "random": self._random_state(),
         }
 
@@ -143,10 +143,13 @@ class TorchStep(Step):
                     buffer.copy_(content)
                 else:  # carried state of another number of rows
                     buffers[leaf] = content.clone()
-        # A copy: the optimiser would go on in the very tensors it is given.
-        self._plain_optimiser.load_state_dict(_copied(snapshot["optimiser"]))
+        self._load_optimiser(snapshot["optimiser"])
         self.optimiser.zero_grad()
         self._set_random_state(snapshot["random"])
+
+    def _load_optimiser(self, state: Any) -> None:
+        # A copy: the optimiser would go on in the very tensors it is given.
+        self._plain_optimiser.load_state_dict(copied(state))
 
     def _random_state(self) -> dict[str, Any]:
         device = self.device if self.device.type == "cuda" else None

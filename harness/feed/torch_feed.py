@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,26 +18,80 @@ from harness.feed.stepped import LoadedFeed, SteppedFeed
 from harness.feed.torch_copy import CopyAhead, Cuda, Device, LoaderSource, RingSource, TorchBatch
 from workloads.api import Samples
 
+_INDICES = 2**16  # at a time: half a mebibyte
 #: Gives this rank's next batch as tensors on the device.
-TorchFeed = SteppedFeed[TorchBatch]
+TorchFeed = SteppedFeed["TorchBatch | Picked"]
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A batch that lies in a whole split on the device, still to be gathered.
+
+    For a captured step, which gathers in its graph; unpacked, it is gathered at once.
+    """
+
+    arrays: TorchBatch  # (samples, ...) inputs and targets
+    index: torch.Tensor  # (batch,)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """Give inputs and targets, (batch, ...) each."""
+        return (array.index_select(0, self.index) for array in self.arrays)
 
 
 class DeviceFeed(TorchFeed):
     """The whole split lies in device memory; a batch is an index operation there.
 
-    On a CPU that memory is the host's.
+    On a CPU that memory is the host's. With ``picked`` a batch is a ``Picked``.
     """
 
-    def __init__(self, samples: Samples, shard: Shard, device: torch.device) -> None:
+    def __init__(
+        self, samples: Samples, shard: Shard, device: torch.device, *, picked: bool = False
+    ) -> None:
         super().__init__(shard)
+        self._picked = picked
         check_fits("device", samples, _room(device))
         self._inputs, self._targets = _whole(samples, device)
 
+        self._ahead = IndicesAhead(shard, device)
+
     @override
     def _take(self, position: int) -> TorchBatch:
-        index = torch.from_numpy(self._shard.at(position))
-        index = index.to(self._inputs.device, non_blocking=True)
+        index = self._ahead.at(position)
         return self._inputs.index_select(0, index), self._targets.index_select(0, index)
+
+
+class IndicesAhead:
+    """The sample indices of steps to come, brought to the device many at a time.
+
+    A copy for each step would cost the host as much as launching a small model's whole step.
+    """
+
+    def __init__(self, shard: Shard, device: torch.device) -> None:
+        self._shard = shard
+        self._device = device
+        self._first = 0
+        self._rows: tuple[torch.Tensor, ...] = ()
+
+    def at(self, position: int) -> torch.Tensor:
+        """Return the indices of a step's batch, (batch,), on the device."""
+        row = position - self._first
+        if not 0 <= row < len(self._rows):
+            self._read(position)
+            row = 0
+        return self._rows[row]
+
+    def _read(self, position: int) -> None:
+        first = self._shard.at(position)
+        # Not into the next epoch: its order is drawn when it is needed.
+        left = self._shard.steps_per_epoch - position % self._shard.steps_per_epoch
+        steps = max(1, min(left, _INDICES // max(1, len(first))))
+        table = np.stack([first, *(self._shard.at(position + k) for k in range(1, steps))])
+        self._first = position
+        rows = torch.from_numpy(table)
+        if self._device.type == "cuda":
+            # From other memory a copy waits for all that the device has queued.
+            rows = rows.pin_memory().to(self._device, non_blocking=True)
+        self._rows = rows.unbind()
 
 
 class HostFeed(TorchFeed):
@@ -79,14 +134,17 @@ def make_feed(
     shard: Shard,
     device: torch.device,
     loader: Loader = Loader(),  # noqa: B008 - frozen
+    *,
+    picked: bool = False,
 ) -> TorchFeed:
     """Make the feed ``kind``: device, host or disk, which alone has a loader.
 
+    With ``picked`` batches on the device are left to be gathered by the step.
     ValidationError where the whole set should lie in memory that it does not fit into. Samples
     that are no arrays (images to be decoded) are read once, in the beginning.
     """
     if kind == "device":
-        return DeviceFeed(samples, shard, device)
+        return DeviceFeed(samples, shard, device, picked=picked)
     if device.type == "cuda":
         return copied_feed(kind, samples, shard, Cuda(device), loader)
     if kind == "host":

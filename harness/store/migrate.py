@@ -35,8 +35,13 @@ def _to_4(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
+def _to_5(data: dict[str, Any]) -> dict[str, Any]:
+    """Knobs of DDP, of cuDNN and of Horovod's autotuner are new, and were at their defaults."""
+    return data
+
+
 #: From version → what makes a record of it one of the next version.
-MIGRATIONS: Mapping[int, Migration] = {1: _to_2, 2: _to_3, 3: _to_4}
+MIGRATIONS: Mapping[int, Migration] = {1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5}
 
 
 class NewerSchemaError(StoreError):

@@ -63,7 +63,9 @@ CHANGED: list[dict[str, Any]] = [
     {"data": "host"},
     *[{"execution": {k: v}} for k, v in
       {"precision": "bf16", "graph": True, "compile": True, "channels_last": True,
-       "accumulate": 2, "fused_optimiser": True}.items()],
+       "accumulate": 2, "fused_optimiser": True, "cudnn_benchmark": True}.items()],
+    *[{"engine": "ddp", "ddp": {k: v}} for k, v in
+      {"bucket_mb": 50, "gradient_as_bucket_view": True, "static_graph": True}.items()],
     *[{"horovod": {k: v}} for k, v in
       {"controller": "gloo", "cycle_time_ms": 0.1, "fusion_threshold_mb": 64,
        "async_completion": True, "groups": 4, "compression": "fp16",

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.config import DdpTuning
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, Placed, RunRecord, is_whole
 from harness.store import Broken, Store, files, quarantine, write_atomic
@@ -469,7 +470,8 @@ class TestSchema:
         golden = json.loads(text)
         (store.runs / f"{golden['run_id']}.json").write_bytes(text)
         record = store.read(golden["run_id"])
-        assert record.text() == text  # the newest version is written as it was read
+        assert golden.pop("schema_version") == 4
+        assert_within(golden, json.loads(record.model_dump_json()))
         assert record.slurm is not None
         assert record.slurm["nodelist"] == ["n1", "n2"]
         assert record.placed == Placed(
@@ -477,6 +479,16 @@ class TestSchema:
         )
         assert record.data_source is not None
         assert record.data_source.scratch == "$TMPDIR"
+        assert record.config.ddp == DdpTuning()
+
+    def test_the_golden_record_of_version_5_is_read(self, store: Store) -> None:
+        text = (GOLDEN / "v5.json").read_bytes()
+        golden = json.loads(text)
+        (store.runs / f"{golden['run_id']}.json").write_bytes(text)
+        record = store.read(golden["run_id"])
+        assert record.text() == text  # the newest version is written as it was read
+        assert record.config.ddp == DdpTuning(bucket_mb=50, gradient_as_bucket_view=True)
+        assert record.config.execution.cudnn_benchmark
 
     def test_records_without_phases_have_no_overheads(self) -> None:
         plain = migrate({"schema_version": 1, "phases": None}, "x")

@@ -97,8 +97,39 @@ REFUSED: dict[str, tuple[dict[str, Any], Machine, type[HarnessError], str]] = {
     "graph on a CPU": (
         {"execution": {"graph": True}}, CPU, ValidationError, "graph needs a CUDA device",
     ),
-    "graph on a GPU": (
-        {"execution": {"graph": True}}, GPU, ValidationError, "no engine can run",
+    "graph of TensorFlow": (
+        {"execution": {"graph": True}, "workload": {"name": "resnet", "framework": "tensorflow"}},
+        GPU, ValidationError, "runs a step as its own graph already",
+    ),
+    "graph after a short warm-up": (
+        {"execution": {"graph": True}, "measure": {"warmup_steps": 7}},
+        GPU, ValidationError, "warmup_steps 7 is too short; set it to 8",
+    ),
+    "graph of DDP after a short warm-up": (
+        {"execution": {"graph": True}, "engine": "ddp", "backend": "nccl",
+         "measure": {"warmup_steps": 23}},
+        GPU, ValidationError, "warmup_steps 23 is too short; set it to 24",
+    ),
+    "graph and groups": (
+        {"execution": {"graph": True}, "horovod": {"groups": 2}},
+        GPU, ValidationError, "horovod.groups tells how hooks",
+    ),
+    "graph and adasum": (
+        {"execution": {"graph": True}, "horovod": {"op": "adasum"}},
+        GPU, ValidationError, "adasum",
+    ),
+    "cudnn_benchmark": (
+        {"execution": {"cudnn_benchmark": True}}, CPU, ValidationError,
+        "cudnn_benchmark needs a CUDA device",
+    ),
+    "cudnn_benchmark of TensorFlow": (
+        {"execution": {"cudnn_benchmark": True},
+         "workload": {"name": "resnet", "framework": "tensorflow"}},
+        GPU, ValidationError, "is a switch of torch",
+    ),
+    "cudnn_benchmark and determinism": (
+        {"execution": {"cudnn_benchmark": True}, "deterministic": True},
+        GPU, ValidationError, "results vary from launch to launch",
     ),
     "tf32": (
         {"execution": {"precision": "tf32"}}, CPU, ValidationError, "tf32 needs a CUDA device",

@@ -65,7 +65,14 @@ def test_the_deadline_ends_the_rank() -> None:
     rank = start(RANK, "0.3")
     _, said = rank.communicate(timeout=30)
     assert rank.returncode == watchdog.EXIT_CODE == 124
-    assert said == "hvdscale: the launch's time limit is over; this rank ends\n"
+    assert said.endswith("hvdscale: the launch's time limit is over; this rank ends\n")
+
+
+def test_before_the_deadline_every_threads_stack_is_told() -> None:
+    rank = start(RANK, "0.3")
+    _, said = rank.communicate(timeout=30)
+    assert said.count("most recent call first") == 2  # the main thread, and the watch
+    assert 'File "<string>"' in said
 
 
 def test_it_ends_a_rank_whose_main_thread_is_stuck() -> None:

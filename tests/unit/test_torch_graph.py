@@ -1,0 +1,373 @@
+"""The captured step, with a recorder in the place of CUDA that keeps CUDA graphs' rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.config.models import Execution
+from harness.errors import LaunchError
+from workloads import registry
+from workloads.api import Parts
+
+torch = pytest.importorskip("torch")
+
+from harness.engines.torch_graph import (  # noqa: E402
+    EAGER_STEPS,
+    FlatGraphStep,
+    GraphStep,
+    capturable_optimiser,
+)
+from harness.engines.torch_step import TorchStep  # noqa: E402
+from harness.feed.torch_feed import Picked  # noqa: E402
+
+CPU = torch.device("cpu")
+RATE = 0.01
+STEPS = 8
+
+
+class Recorder:
+    """Runs nothing while it captures, and replays what was captured with the tensors of then."""
+
+    def __init__(self) -> None:
+        self.captured = 0
+        self.replayed = 0
+        self.eager_scopes = 0
+
+    def record(self, body: Callable[[], None]) -> Callable[[], None]:
+        self.captured += 1
+
+        def replay() -> None:
+            self.replayed += 1
+            body()
+
+        return replay
+
+    @contextmanager
+    def eager(self) -> Iterator[None]:
+        self.eager_scopes += 1
+        yield
+
+
+def linear(clip_norm: float | None = None) -> Parts:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    count = sum(p.numel() for p in model.parameters())
+    return Parts(
+        framework="torch",
+        model=model,
+        loss=torch.nn.MSELoss(),
+        optimiser=lambda made, rate, fused: torch.optim.Adam(
+            made.parameters(), lr=rate, fused=fused
+        ),
+        evaluate=lambda made, samples: {},
+        parameters=count,
+        gradient_bytes=4 * count,
+        flops_per_sample=0.0,
+        clip_norm=clip_norm,
+    )
+
+
+def batch(size: int = 12, seed: int = 1) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, 3, generator=generator), torch.randn(size, 2, generator=generator)
+
+
+def eager(parts: Parts, **execution: Any) -> TorchStep:
+    optimiser = parts.optimiser(parts.model, RATE, True)
+    return TorchStep(parts, parts.model, optimiser, Execution(**execution), CPU)
+
+
+def graphed(
+    parts: Parts, kind: type[GraphStep] = GraphStep, recorder: Recorder | None = None, **more: Any
+) -> Any:
+    options = {key: more.pop(key) for key in ("accumulate", "compile") if key in more}
+    execution = Execution(graph=True, **options)
+    optimiser = capturable_optimiser(parts, parts.model, RATE, execution, CPU)
+    model = torch.compile(parts.model) if execution.compile else parts.model
+    return kind(parts, model, optimiser, execution, CPU, recorder=recorder or Recorder(), **more)
+
+
+def flat(parts: Parts, recorder: Recorder | None = None, **more: Any) -> Any:
+    return graphed(parts, FlatGraphStep, recorder, **{"world_size": 1, **more})
+
+
+def same_training(one: TorchStep, other: TorchStep, batches: list[Any]) -> None:
+    for each in batches:
+        first, second = one.run(each).item(), other.run(each).item()
+        assert first == pytest.approx(second, rel=1e-5)
+    for step in (one, other):
+        step.device_synchronise()
+    for (name, mine), theirs in zip(
+        one._parameters.items(), other._parameters.values(), strict=True
+    ):
+        torch.testing.assert_close(
+            mine, theirs, rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("make", [graphed, flat])
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+def test_it_trains_as_the_eager_step(
+    make: Callable[..., Any], accumulate: int, clip_norm: float | None
+) -> None:
+    """Through eager steps, the capture and replays, without a seam."""
+    batches = [batch(seed=seed) for seed in range(STEPS)]
+    same_training(
+        eager(linear(clip_norm), accumulate=accumulate),
+        make(linear(clip_norm), accumulate=accumulate),
+        batches,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("stress_strain", {"samples": 2000}),
+        ("lstm", {"length": 4000}),
+        ("resnet", {"depth": 18, "samples": 32, "image_size": 32, "classes": 10}),
+    ],
+)
+def test_every_workload_fits(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    workload = registry.create(name, options, tmp_path)
+    workload.prepare()
+    samples = workload.train()
+    batches = [
+        tuple(torch.from_numpy(array) for array in samples.gather(np.arange(4) + 4 * k))
+        for k in range(EAGER_STEPS + 2)
+    ]
+    one, other = workload.parts("torch", 1), workload.parts("torch", 1)
+    same_training(eager(one), flat(other), batches)
+
+
+def test_the_first_steps_are_eager_and_the_others_replays_of_one_capture() -> None:
+    recorder = Recorder()
+    step = graphed(linear(), recorder=recorder)
+    for seed in range(EAGER_STEPS):
+        step.run(batch(seed=seed))
+    assert (recorder.captured, recorder.replayed) == (0, 0)
+    assert "execution.graph: true" not in step.options
+    for seed in range(5):
+        step.run(batch(seed=seed))
+    assert (recorder.captured, recorder.replayed) == (2, 10)
+    assert "captured after 3 eager steps" in step.options["execution.graph: true"]
+
+
+def test_a_marked_step_has_every_boundary_and_trains_the_same() -> None:
+    one, other = graphed(linear()), graphed(linear())
+    for seed in range(STEPS):
+        each = batch(seed=seed)
+        one.run(each)
+        if seed < EAGER_STEPS:
+            other.run(each)
+        else:
+            other.run_marked(lambda each=each: each)
+    assert one.checksum() == other.checksum()
+    marks = other.take_marks()
+    assert marks.shape == (STEPS - EAGER_STEPS, 6)
+    assert (np.diff(marks, axis=1) > 0).all()
+
+
+class InBackward(GraphStep):
+    """Has its all-reduce in the captured backward pass, as DDP has."""
+
+    _reduces_in_backward = True
+
+
+def test_where_the_all_reduce_is_captured_the_end_of_local_work_is_absent() -> None:
+    recorder = Recorder()
+    step = graphed(linear(), InBackward, recorder)
+    for seed in range(EAGER_STEPS + 1):
+        step.run(batch(seed=seed))
+    step.run_marked(batch)
+    marks = step.take_marks()
+    assert np.isnan(marks[0]).tolist() == [False, False, False, True, False, False]
+    step.run(batch(), sync=False)
+    assert recorder.captured == 2 + 3 + 2  # steps without an all-reduce are graphs of their own
+
+
+def test_a_loss_is_not_overwritten_by_later_steps() -> None:
+    step = graphed(linear())
+    losses = [step.run(batch(seed=seed)) for seed in range(STEPS)]
+    values = step.losses(losses)
+    assert len(set(values.tolist())) == STEPS
+
+
+def test_the_learning_rate_of_a_captured_update_can_change() -> None:
+    one, other = eager(linear()), graphed(linear())
+    for seed in range(STEPS):
+        for step in (one, other):
+            step.set_learning_rate(RATE * (1 + seed))
+    same_training(one, other, [batch(seed=seed) for seed in range(STEPS)])
+    for step in (one, other):
+        step.set_learning_rate(10 * RATE)
+    same_training(one, other, [batch(seed=seed) for seed in range(STEPS)])
+
+
+@pytest.mark.parametrize("make", [graphed, flat])
+def test_training_goes_on_bit_for_bit_after_a_restore(make: Callable[..., Any]) -> None:
+    recorder = Recorder()
+    undisturbed, step = make(linear()), make(linear(), recorder=recorder)
+    for seed in range(EAGER_STEPS + 2):
+        for each in (undisturbed, step):
+            each.run(batch(seed=seed))
+    before = step.snapshot()
+    captured = recorder.captured
+    for seed in range(4):
+        step.run(batch(seed=100 + seed), sync=False)
+    step.restore(before)
+    for seed in range(4):
+        for each in (undisturbed, step):
+            each.run(batch(seed=200 + seed))
+    assert step.checksum() == undisturbed.checksum()
+    assert recorder.captured == captured  # the graphs still hold: all was put back in its place
+
+
+def test_what_does_not_fit_the_captured_tensors_is_captured_anew() -> None:
+    recorder = Recorder()
+    one, step = eager(linear()), graphed(linear(), recorder=recorder)
+    first = step.snapshot()  # before the optimiser has a state
+    for seed in range(EAGER_STEPS + 2):
+        step.run(batch(seed=seed))
+    step.restore(first)
+    same_training(one, step, [batch(seed=seed) for seed in range(4)])
+    assert recorder.captured == 4
+
+
+def test_an_estimate_of_the_gradient_leaves_the_graphs_alone() -> None:
+    one, other = flat(linear()), flat(linear())
+    for seed in range(STEPS):
+        for step in (one, other):
+            step.run(batch(seed=seed))
+        found = other.gradient(batch(seed=77))
+        assert found.shape == (32,)
+    assert one.checksum() == other.checksum()
+
+
+def test_another_shape_of_batch_is_refused() -> None:
+    step = graphed(linear())
+    step.run(batch(12))
+    with pytest.raises(LaunchError, match=r"a batch of shape \(6, 3\) after one of \(12, 3\)"):
+        step.run(batch(6))
+
+
+def test_a_compiled_update_is_the_same_update() -> None:
+    step = flat(linear(), compile=True)
+    same_training(eager(linear()), step, [batch(seed=seed) for seed in range(STEPS)])
+    assert "the compiled update" in step.options["execution.graph: true"]
+
+
+def test_a_batch_still_to_be_gathered_is_gathered_in_the_graph() -> None:
+    arrays = batch(40)
+    one, other = graphed(linear()), graphed(linear())
+    for seed in range(STEPS):
+        index = torch.randperm(40, generator=torch.Generator().manual_seed(seed))[:12]
+        picked = Picked(arrays, index)
+        assert one.run(tuple(picked)).item() == other.run(picked).item()
+    assert one.checksum() == other.checksum()
+    with pytest.raises(LaunchError, match=r"a batch of shape \(5,\) after one of \(12,\)"):
+        other.run(Picked(arrays, torch.arange(5)))
+
+
+class Doubled(FlatGraphStep):
+    """A world of two ranks with the same gradient: the sum is twice the one."""
+
+    def _reduce(self, sync: bool) -> None:
+        if sync:
+            self._wire.mul_(2)
+
+
+class Later(FlatGraphStep):
+    """As that, but the sum comes only when it is waited for."""
+
+    started = 0
+    waited = 0
+
+    def _start_reduce(self, sync: bool) -> bool:
+        self.started += int(sync)
+        return sync
+
+    def _wait_reduced(self) -> None:
+        self.waited += 1
+        self._wire.mul_(2)
+
+    def _reduce(self, sync: bool) -> None:
+        if self._start_reduce(sync):
+            self._wait_reduced()
+
+
+def test_an_update_that_is_left_to_the_next_step_is_the_same_update() -> None:
+    batches = [batch(seed=seed) for seed in range(STEPS)]
+    step = graphed(linear(), Later, world_size=2)
+    same_training(graphed(linear(), Doubled, world_size=2), step, batches)
+    assert step.started == STEPS
+
+
+FINISHING: dict[str, Callable[[Any], object]] = {
+    "checksum": lambda step: step.checksum(),
+    "weights": lambda step: step.weights(),
+    "snapshot": lambda step: step.snapshot(),
+    "evaluate": lambda step: step.evaluate(None),
+    "gradient": lambda step: step.gradient(batch(seed=50)),
+    "set_learning_rate": lambda step: step.set_learning_rate(RATE),
+    "start_epoch": lambda step: step.start_epoch(),
+    "device_synchronise": lambda step: step.device_synchronise(),
+    "run_marked": lambda step: step.run_marked(lambda: batch(seed=60)),
+    "run without an all-reduce": lambda step: step.run(batch(seed=60), sync=False),
+}
+
+
+@pytest.mark.parametrize("what", FINISHING)
+def test_whatever_else_is_asked_of_a_step_finishes_it_first(what: str) -> None:
+    step = graphed(linear(), Later, world_size=2)
+    for seed in range(STEPS):
+        step.run(batch(seed=seed))
+    assert step.started == step.waited + 1
+    before = [parameter.detach().clone() for parameter in step._trained]
+    FINISHING[what](step)
+    assert step.started == step.waited
+    assert not all(map(torch.equal, before, step._trained))
+
+
+def test_a_restore_is_not_undone_by_an_update_that_was_under_way() -> None:
+    step = graphed(linear(), Later, world_size=2)
+    for seed in range(STEPS):
+        step.run(batch(seed=seed))
+    kept, checksum = step.snapshot(), step.checksum()
+    step.run(batch(seed=70))
+    step.restore(kept)
+    assert step.checksum() == checksum
+
+
+def test_the_sum_of_a_flat_buffer_becomes_the_mean() -> None:
+    step = graphed(linear(), Doubled, world_size=2)
+    same_training(eager(linear()), step, [batch(seed=seed) for seed in range(STEPS)])
+
+
+def test_half_precision_on_the_wire_is_half_the_bytes() -> None:
+    parts = linear()
+    step = graphed(parts, Doubled, world_size=2, wire_dtype=torch.float16)
+    assert step.wire_bytes == parts.gradient_bytes // 2
+    plain = eager(linear())
+    for seed in range(STEPS):
+        assert step.run(batch(seed=seed)).item() == pytest.approx(
+            plain.run(batch(seed=seed)).item(), rel=1e-2
+        )
+    assert step.checksum() != plain.checksum()  # something was rounded
+
+
+def test_a_parameter_without_a_gradient_has_its_place_in_the_buffer() -> None:
+    parts = linear()
+    unused = torch.nn.Parameter(torch.ones(4))
+    parts.model.register_parameter("unused", unused)
+    step = flat(parts)
+    for seed in range(EAGER_STEPS + 2):
+        step.run(batch(seed=seed))
+    assert torch.equal(unused, torch.ones(4))
+    assert step._flat.numel() == 36

@@ -141,8 +141,8 @@ def test_what_is_kept_of_a_sweep_needs_the_file_no_more(tmp_path: Path) -> None:
 
 def test_a_config_by_itself_takes_one_too(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"workload": "stress_strain", "batch_size": 75}
-    made = RunConfig.model_validate({**keys, "horovod": {"preset": "latency", "groups": 1}})
-    assert canonical(made)["horovod"] == {**LATENCY, "groups": 1}
+    made = RunConfig.model_validate({**keys, "horovod": {"preset": "latency", "cycle_time_ms": 3}})
+    assert canonical(made)["horovod"] == {**LATENCY, "cycle_time_ms": 3.0}
     assert HorovodTuning.model_validate("latency") == HorovodTuning(**LATENCY)
 
 

@@ -160,6 +160,8 @@ def _validated(
         )
     if best.tuning == job.base.horovod and not state.autotune:
         return validating.nothing_to_compare(ended, Store.open(ended.folder).read(best.run_id))
+    # A launch that autotunes takes its time; the estimate of it may be wrong by some times.
+    longest_s = 4 * costs.autotune_s if costs is not None and state.autotune else 0.0
     return validating.validate(
         validating.Setup(
             request=job.request,
@@ -167,7 +169,7 @@ def _validated(
             winner=best.tuning,
             blocks=state.blocks or job.request.blocks,
             autotune=state.autotune,
-            timeout_s=max(job.timeout_s, 4 * costs.autotune_s if costs else 0.0),
+            timeout_s=max(job.timeout_s, longest_s),
             machine=job.machine,
             results=job.results,
             data_dir=job.data_dir,

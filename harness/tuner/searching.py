@@ -15,7 +15,9 @@ from harness.config.identity import point_id
 from harness.config.models import HorovodTuning
 from harness.errors import HarnessError, StoreError
 from harness.record import RunRecord
-from harness.runner.point import Place, launch_point
+from harness.runner.interrupts import Interrupts
+from harness.runner.launcher import Guard
+from harness.runner.point import Done, Place, launch_point
 from harness.runner.progress import Report, duration, outcome
 from harness.runner.running import Launch, Running
 from harness.runner.schedule import Planned
@@ -31,6 +33,8 @@ from harness.validate import check_point, settled
 
 _FINAL = ("failed", "timeout", "stalled")  # another try would end alike
 DEFAULT = "default"  # the origin of the first trial
+_TIMES_THE_DEFAULT = 10  # a trial's time limit, where the user's is not shorter
+_LEAST_LIMIT_S = 60.0
 REPEAT = 0  # of every trial: the search measures each tuning once
 
 
@@ -92,7 +96,8 @@ class Search:
         self._resolved = check_point(base, place.machine)
         self._names: dict[str, str] = {}
         told = _Told(report, self._finished)
-        self._running = Running(place, told, launch, self._names, self._check_same)
+        self._launch = launch
+        self._running = Running(place, told, self._bounded, self._names, self._check_same)
 
     def run(self) -> Found:
         """Launch trials until time, number or space is at its end, or a signal asks to end."""
@@ -105,6 +110,19 @@ class Search:
             if trial.rate is not None and trial.wall_s is not None:
                 return Costs.measured(trial.wall_s, self._base.global_batch / trial.rate)
         return None
+
+    def _bounded(
+        self, planned: Planned, place: Place, guard: Guard, interrupts: Interrupts
+    ) -> Done:
+        """Launch with a limit that follows from the default's time: a hang is no use of a budget.
+
+        What takes so many times longer is not the best, whatever it is.
+        """
+        costs = self.costs()
+        if costs is not None:
+            limit_s = max(_LEAST_LIMIT_S, _TIMES_THE_DEFAULT * costs.launch_s)
+            place = replace(place, timeout_s=min(place.timeout_s, limit_s))
+        return self._launch(planned, place, guard, interrupts)
 
     def _launches(self) -> Iterator[Planned]:
         """Yield the trials that are missing, one after the other: each knows those before it."""

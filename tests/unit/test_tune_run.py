@@ -216,6 +216,16 @@ def test_a_launch_that_fails_is_a_record_and_a_trial_without_a_measurement(tmp_p
     assert again.asked == []
 
 
+def test_a_trial_that_hangs_does_not_take_all_of_the_time(tmp_path: Path) -> None:
+    launches = Launches(noisy)
+    tuned(request(trials=3), launches, tmp_path / "a")
+    assert launches.limits_s[:3] == [600.0, 100.0, 100.0]  # the default took 10 s
+    assert set(launches.limits_s[3:]) == {600.0}
+    shorter = Launches(noisy)
+    tuned(request("measure.timeout_s=70", trials=3), shorter, tmp_path / "b")
+    assert shorter.limits_s[:3] == [70.0, 70.0, 70.0]
+
+
 def test_where_nothing_can_be_measured_that_is_an_error(tmp_path: Path) -> None:
     launches = Launches(lambda config, repeat: None)
     with pytest.raises(

@@ -52,6 +52,7 @@ class Launches:
 
     def __init__(self, rate: Rate, *, interrupt_at: int = 0, log: str = LOG) -> None:
         self.asked: list[tuple[RunConfig, int]] = []
+        self.limits_s: list[float] = []
         self.now_s = 0.0  # of a clock that only launches move
         self._rate = rate
         self._interrupt_at = interrupt_at
@@ -59,6 +60,7 @@ class Launches:
 
     def __call__(self, launch: Planned, place: Place, guard: Any, interrupts: Any) -> Done:
         self.asked.append((launch.config, launch.block.repeat))
+        self.limits_s.append(place.timeout_s)
         attempt, log_dir = place.store.claim_attempt(launch.run_id)
         if len(self.asked) == self._interrupt_at:
             interrupts.notice(signal.SIGINT)

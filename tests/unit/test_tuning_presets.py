@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from harness.config.tuning_presets import (
     tuning_preset_names,
 )
 from harness.config.yaml_dialect import dump, load_text
-from harness.errors import ConfigError
+from harness.errors import ConfigError, ValidationError
 from harness.ranks import RankPlace
 
 LATENCY = {"controller": "mpi", "cycle_time_ms": 0.0, "async_completion": True}
@@ -236,3 +237,32 @@ def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["tunings"]["latency"]["knobs"] == LATENCY
     assert "demo" in found["sweeps"]
+
+
+def settled_for_allreduce(
+    launcher: str, tuning: str | None, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """Return the environment that a rank of ``hvdscale allreduce`` makes for itself, on a CPU."""
+    from harness.cli import collectives
+
+    environ = {"PATH": os.environ["PATH"], "HOROVOD_CYCLE_TIME": "7"}
+    monkeypatch.setattr(os, "environ", environ)
+    monkeypatch.setattr("harness.byhand.detect_gpus", lambda: ())
+    request = collectives._request("4K", "all_reduce", "all", 3)
+    collectives._settled(RankPlace(launcher, 0, 2, 0), None, request, tuning)
+    return environ
+
+
+def test_allreduce_takes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = write(tmp_path, "cycle_time_ms: 0.05\nfusion_threshold_mb: 1\n")
+    environ = settled_for_allreduce("mpirun", mine, monkeypatch)
+    assert environ["HOROVOD_CYCLE_TIME"] == "0.05"
+    assert environ["HOROVOD_FUSION_THRESHOLD"] == "1048576"
+    assert settled_for_allreduce("mpirun", None, monkeypatch)["HOROVOD_CYCLE_TIME"] == "7.0"
+
+
+def test_allreduce_refuses_one_that_cannot_be_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValidationError, match=r"horovod.async_completion needs a CUDA device"):
+        settled_for_allreduce("mpirun", "latency", monkeypatch)
+    with pytest.raises(ConfigError, match="--tuning is for Horovod, which torchrun starts none"):
+        settled_for_allreduce("torchrun", "latency", monkeypatch)

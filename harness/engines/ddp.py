@@ -206,6 +206,9 @@ class Ddp(TorchEngine):
 
     @override
     def stop(self) -> None:
+        if isinstance(self._step, DdpGraphStep):
+            # NCCL's communicator is not destroyed as long as a graph has kernels of it: it hangs.
+            self._step.forget_graphs()
         dist.destroy_process_group()
 
 

@@ -23,7 +23,7 @@ _NAME = "hvdscale.gradients"
 
 
 class HorovodGraphStep(FlatGraphStep):
-    """The captured step, its flat gradient summed by Horovod and scaled to the mean after it."""
+    """The captured step, its flat gradient summed by Horovod between two graphs."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class HorovodGraphStep(FlatGraphStep):
     def _start_reduce(self, sync: bool) -> bool:
         if not (sync and self.gradient_allreduce):
             return False
-        # A sum: dividing is left to the captured update, where it costs no launch of its own.
+        # A sum of shares of the mean: an average would be one more pass over the buffer.
         self._handle = hvd.allreduce_async_(self._wire, op=hvd.Sum, name=_NAME)
         self._reduced_steps += 1
         self._reduced_bytes += self._flat.nbytes

@@ -275,7 +275,7 @@ class GraphStep(TorchStep):
         for part in early:
             with self._local_only():
                 loss = self._forward(*part)
-                loss.backward()
+                self._to_differentiate(loss).backward()
             self._loss_so_far = self._loss_so_far + loss.detach()
         with nullcontext() if sync else self._local_only():
             self._last_loss = self._forward(*last)
@@ -283,7 +283,7 @@ class GraphStep(TorchStep):
     def _backward_stage(self, sync: bool) -> None:
         loss, self._last_loss = self._last_loss, None
         with nullcontext() if sync else self._local_only():
-            loss.backward()
+            self._to_differentiate(loss).backward()
         self._total.copy_(self._loss_so_far + loss.detach())
         self._loss_so_far = 0.0
         self._collect()
@@ -297,6 +297,15 @@ class GraphStep(TorchStep):
             self.optimiser.step()
         else:
             self._compiled_update()
+
+    def forget_graphs(self) -> None:
+        """Let the captured graphs go, and with them what they hold of a communicator."""
+        self.device_synchronise()
+        self._programs.clear()
+
+    def _to_differentiate(self, loss: Any) -> Any:
+        """Return what of ``loss`` backward begins with; itself by default."""
+        return loss
 
     def _collect(self) -> None:
         """Bring the gradients to where they are reduced; they stay where they are by default."""
@@ -390,7 +399,8 @@ def _read_by_graphs(batch: TorchBatch | Picked) -> tuple[torch.Tensor, ...]:
 class FlatGraphStep(GraphStep):
     """A graph step whose gradients lie in one buffer, which one all-reduce sums.
 
-    ``wire_dtype`` is what is sent; the update takes means in float32.
+    Backward begins with this rank's share of the mean loss, so that the sum is the mean, and no
+    pass over the buffer divides it. ``wire_dtype`` is what is sent; the update is in float32.
     """
 
     def __init__(
@@ -406,7 +416,7 @@ class FlatGraphStep(GraphStep):
         recorder: Recorder | None = None,
     ) -> None:
         super().__init__(parts, model, optimiser, execution, device, recorder=recorder)
-        self._scale = 1.0 / world_size
+        self._share = 1.0 / world_size
         count = sum(parameter.numel() for parameter in self._trained)
         self._flat = torch.zeros(count, device=device)
         self._wire = self._flat
@@ -418,6 +428,10 @@ class FlatGraphStep(GraphStep):
             view.view_as(parameter)
             for view, parameter in zip(torch.split(self._flat, sizes), self._trained, strict=True)
         ]
+
+    @override
+    def _to_differentiate(self, loss: Any) -> Any:
+        return loss if self._share == 1.0 else loss * self._share
 
     @override
     def _collect(self) -> None:
@@ -435,6 +449,5 @@ class FlatGraphStep(GraphStep):
     def _before_update(self) -> None:
         if self._wire is not self._flat:
             self._flat.copy_(self._wire)
-        self._flat.mul_(self._scale)
         for parameter, view in zip(self._trained, self._views, strict=True):
             parameter.grad = view

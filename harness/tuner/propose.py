@@ -71,8 +71,8 @@ def candidates(space: Space, first: Sequence[Candidate], seed: int) -> Candidate
 def _unseen(study: _Study, seen: Seen) -> HorovodTuning | None:
     """Return a proposal that was not measured; None where there seems to be none left.
 
-    In turn the estimator's, and one that differs from the best so far in a single knob: most knobs
-    act by themselves, and 40 launches are few for an estimator of seven.
+    After the start two of three differ from the best so far in a single knob: most knobs act by
+    themselves, and 40 launches are few for an estimator of seven. The third is the estimator's.
     """
     if len(seen) >= _STARTUP and len(seen) % 3:
         near = study.ask_nearby(seen)

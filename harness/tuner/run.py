@@ -153,6 +153,7 @@ def _validated(
         return Validated(ended)
     best, state = found.best, memory.state
     if best is None:
+        memory.update(tried=None, ended_by="")  # given again, the command tries again
         causes = [trial.cause for trial in found.trials if trial.cause]
         raise LaunchError(
             f"tune: none of {len(found.trials)} trials gave a measurement; the first one: "

@@ -1,8 +1,8 @@
 """The search as launches: each trial is one launch of the runner, and a record.
 
 A search is replayed from its records and goes on where they end: the optimiser proposes the same
-from the same measurements. A launch that failed is a trial without a measurement and is not started
-again; one that was cancelled is.
+from the same measurements. A launch that failed is a trial without a measurement. Of a search that
+is not over it is started again when the command is, as in any sweep: its cause may be gone.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ class Search:
         self._memory = memory
         self._report = report
         self._trials: list[Trial] = []
+        self._ended_now: set[str] = set()  # launches of this run of the command
         self._resolved = check_point(base, place.machine)
         self._names: dict[str, str] = {}
         told = _Told(report, self._finished)
@@ -190,6 +191,9 @@ class Search:
                 raise StoreError(f"{store.path}: run {name} is done and has no window")
             wall_s = self._memory.state.wall_s.get(name)
             return replace(trial, rate=window.throughput_samples_per_s, wall_s=wall_s)
+        again = not (planned.problem or self._memory.state.search_is_over)
+        if again and name not in self._ended_now:
+            return None
         for attempt in sorted((n for one, n in store.attempts() if one == name), reverse=True):
             record = store.read_failure(name, attempt)
             if record.status in _FINAL:
@@ -221,6 +225,7 @@ class Search:
         return divide(request.budget_s, costs, request.blocks, autotune=wanted)
 
     def _finished(self, record: RunRecord, wall_s: float) -> None:
+        self._ended_now.add(record.run_id)
         walls = {**self._memory.state.wall_s, record.run_id: wall_s}
         self._memory.update(wall_s=walls)
 

@@ -233,6 +233,25 @@ def test_where_nothing_can_be_measured_that_is_an_error(tmp_path: Path) -> None:
     ) as e:
         tuned(request(trials=4), launches, tmp_path)
     assert e.value.exit_code == 1
+    # The cause may be gone when it is tried again.
+    launches = Launches(noisy)
+    found = tuned(request(trials=4), launches, tmp_path)
+    assert len(launches.asked) == 4 + 6
+    assert (found.launches_failed, found.exit_code) == (0, 0)
+
+
+def test_what_failed_in_a_search_that_is_not_over_is_tried_again(tmp_path: Path) -> None:
+    def first_time(config: RunConfig, repeat: int) -> float | None:
+        return None if len(broken.asked) in (2, 3) else noisy(config, repeat)
+
+    broken = Launches(first_time, interrupt_at=6)
+    lost = [t.tuning for t in tuned(request(), broken, tmp_path).trials if t.rate is None]
+    assert len(lost) == 2
+    rest = Launches(noisy)
+    found = tuned(request(), rest, tmp_path)
+    assert [config.horovod for config, _ in rest.asked[:2]] == lost
+    assert all(trial.rate is not None for trial in found.trials)
+    assert found.exit_code == 0
 
 
 def test_ctrl_c_keeps_everything_and_the_rest_follows(tmp_path: Path) -> None:

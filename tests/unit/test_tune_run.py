@@ -11,7 +11,11 @@ import pytest
 
 from harness import cli
 from harness.config import HorovodTuning, RunConfig, expand, parse_sweep
-from harness.config.tuning_presets import load_tuning_preset, preset_about
+from harness.config.tuning_presets import (
+    load_tuning_preset,
+    preset_about,
+    tuning_preset_names,
+)
 from harness.config.yaml_dialect import load_text
 from harness.detect import Host, Machine, Mpi
 from harness.errors import ConfigError, LaunchError, StoreError
@@ -348,7 +352,8 @@ def test_presets_come_first_and_settings_that_do_not_go_together_are_no_failures
 
     found = tuned(asked, Launches(rate_of), tmp_path, machine=GPUS)
     origins = [trial.origin for trial in found.trials]
-    assert origins[:3] == ["default", "preset bandwidth", "search"]  # latency is its equal so far
+    named = {str(load_tuning_preset(name)): f"preset {name}" for name in tuning_preset_names()}
+    assert origins[: len(named) + 1] == ["default", *named.values()]
     assert found.trials[1].tuning.async_completion
     illegal = [trial for trial in found.trials if trial.illegal]
     assert illegal

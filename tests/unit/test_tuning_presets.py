@@ -232,7 +232,7 @@ def test_any_tuning_can_be_written_as_a_file(
 def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["presets"]) == 0
     text = capsys.readouterr().out
-    assert "latency: controller mpi, cycle_time_ms 0, async_completion true" in text
+    assert "latency: controller mpi, cycle_time_ms 0" in text
     assert "demo" in text
     assert cli.main(["presets", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

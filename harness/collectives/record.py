@@ -16,7 +16,7 @@ from harness.errors import StoreError
 from harness.record import BackendProof, digest
 from harness.store.migrate import check_version
 
-SCHEMA_VERSION = 2  # version 1 lacked knobs of Horovod, which were at their defaults
+SCHEMA_VERSION = 3  # versions 1 and 2 lacked knobs of Horovod, which were at their defaults
 
 #: Name of its file.
 RECORD = "record.json"

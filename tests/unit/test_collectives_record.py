@@ -49,7 +49,7 @@ def test_a_record_that_was_changed_is_newer_or_foreign_is_refused(tmp_path: Path
     data = json.loads(path.read_text())
     for changes, said in (
         ({"world_size": 5}, "wrong checksum"),
-        ({"schema_version": 3}, "schema version 3, but this hvdscale reads up to 2; update"),
+        ({"schema_version": 4}, "schema version 4, but this hvdscale reads up to 3; update"),
         ({"schema_version": 0}, "schema_version 0 is not a version; measure again"),
         ({"schema_version": True}, "schema_version True is not a version"),
         ({"schema_version": "1"}, "schema_version '1' is not a version"),
@@ -62,7 +62,7 @@ def test_a_record_that_was_changed_is_newer_or_foreign_is_refused(tmp_path: Path
     path.write_text(json.dumps(unversioned))
     with pytest.raises(StoreError, match="schema_version None is not a version"):
         read_record(path)
-    path.write_text(json.dumps(data | {"schema_version": 3}))
+    path.write_text(json.dumps(data | {"schema_version": 4}))
     with pytest.raises(NewerSchemaError):
         read_record(path)
     path.write_text("{")
@@ -76,10 +76,11 @@ def test_a_record_that_was_changed_is_newer_or_foreign_is_refused(tmp_path: Path
         read_record(tmp_path / "none.json")
 
 
-def test_the_golden_record_of_version_1_is_read() -> None:
-    path = GOLDEN / "records" / "collectives-v1.json"
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_golden_record_of_an_earlier_version_is_read(version: int) -> None:
+    path = GOLDEN / "records" / f"collectives-v{version}.json"
     golden = json.loads(path.read_text())
-    assert golden.pop("schema_version") == 1
+    assert golden.pop("schema_version") == version
     read = read_record(path)
     assert_within(golden, json.loads(read.model_dump_json()))
     assert read.tuning is not None

@@ -223,10 +223,12 @@ def _measured(records: Sequence[RunRecord | CollectivesRecord], command: str) ->
     commits = [text for one in provenance for text in _commit(one.get("harness", {}))]
     packages = [f"{name} {v}" for one in provenance for name, v in _versions(one)]
     times = min(one.started_at for one in records), max(one.ended_at for one in records)
+    gpus = list(filter(None, map(_gpu, provenance)))
     facts = [
         ("with", command),
         ("when", " to ".join(time[:16].replace("T", " ") for time in times) + " UTC"),
         ("processor", _listed(f"{p.get('cpu_model')}, {p.get('cores')} cores" for p in provenance)),
+        *([("GPU", _listed(gpus))] if gpus else []),
         ("system", _listed(f"{node['os']}, kernel {node['kernel']}" for node in nodes)),
         ("virtual machine", "yes" if any(node.get("hypervisor") for node in nodes) else "no"),
         ("load when a launch began", f"{min(loads)} to {max(loads)}" if loads else "not known"),
@@ -234,6 +236,14 @@ def _measured(records: Sequence[RunRecord | CollectivesRecord], command: str) ->
         ("hvdscale's commit", _listed(commits)),
     ]
     return [_MEASURED, "", "| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in facts), ""]
+
+
+def _gpu(provenance: Mapping[str, Any]) -> str:
+    found = provenance.get("gpu") or {}
+    if not found:
+        return ""
+    memory = f"{found['memory_bytes'] / 2**30:.0f} GiB"
+    return f"{found['model']}, {memory}, {found['power_limit_w']:.0f} W, driver {found['driver']}"
 
 
 def _versions(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

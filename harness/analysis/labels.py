@@ -25,6 +25,7 @@ _WORDS = {
     "execution.precision": "{}",
     "measure.instruments": "{}",
 }
+_TUNINGS = ("horovod.", "ddp.")  # each of the engine of that name
 #: Named first, in this order; the batch is named last, everything else between.
 _FIRST = ("workload.name", "workload.framework", "scaling", "engine", "backend", "device")
 _LAST = ("batch_size", "global_batch_size")
@@ -96,10 +97,11 @@ def _among(key: str, one: Mapping[str, str]) -> str | None:
     if key == "measure.instruments":
         # Each engine has the instruments that it can have, which is no choice of the sweep's.
         return one.get("engine", "")
-    if key.startswith("horovod."):
-        # Curves of other engines have no tuning, which is not another tuning; of Horovod's own a
-        # key without a value (a controller that was left open) is another than one with.
-        return "" if any(name.startswith("horovod.") for name in one) else None
+    tuning = next((group for group in _TUNINGS if key.startswith(group)), None)
+    if tuning is not None:
+        # Curves of other engines have no such tuning, which is not another tuning; of the engine's
+        # own a key without a value (a controller that was left open) is another than one with.
+        return "" if any(name.startswith(tuning) for name in one) else None
     return ""
 
 

@@ -19,8 +19,8 @@ from harness.config.models import Measure
 from harness.errors import AnalysisError
 
 _DEFAULT_ENGINE = "horovod"
-#: What a point and its base may differ in; of the last four more is said in ``is_base_of``.
-_OF_ENGINE = ("launcher", "backend", "horovod")
+#: What a point and its base may differ in; of the last five more is said in ``is_base_of``.
+_OF_ENGINE = ("launcher", "backend", "horovod", "ddp")
 _FREE = ("engine", "placement", "placement_policy", "measure", *_OF_ENGINE)
 _INSTRUMENTS: tuple[str, ...] = Measure.model_fields["instruments"].default
 
@@ -138,7 +138,7 @@ def _instruments(config: Mapping[str, Any]) -> tuple[str, ...]:
 def flat(config: str) -> dict[str, str]:
     """Return a config as flat text with its defaults: ``{"horovod.cycle_time_ms": "1", ...}``.
 
-    Without what has no value, and without Horovod's tuning where Horovod is not the engine.
+    Without what has no value, and without the tuning of engines that are not this one.
     """
     found: dict[str, str] = {}
 
@@ -154,8 +154,8 @@ def flat(config: str) -> dict[str, str]:
     whole = RunConfig.model_validate_json(config).model_dump(mode="json")
     # A curve's config has no placement, without which a policy would count for nothing.
     whole["placement_policy"] = parsed(config).get("placement_policy", whole["placement_policy"])
-    if whole["engine"] != "horovod":
-        del whole["horovod"]
+    for engine in {"horovod", "ddp"} - {whole["engine"]}:
+        del whole[engine]
     walk(whole, "")
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import scaling
-from harness.analysis.match import is_base_of, parsed, shared_key
+from harness.analysis.match import flat, is_base_of, parsed, shared_key
 from harness.analysis.results import load_results
 from harness.config.identity import canonical
 from tests import factories
@@ -36,6 +36,33 @@ def test_a_base_and_its_point_have_one_key() -> None:
     assert any(parsed(a)["engine"] != parsed(b)["engine"] for a, b in fitting)
     assert all(shared_key(a) == shared_key(b) for a, b in fitting)
     assert len({shared_key(text) for text in texts}) == 4  # two batches; one of two seeds
+
+
+@pytest.mark.parametrize(
+    ("engine", "tuning"),
+    [("horovod", {"cycle_time_ms": 5}), ("ddp", {"gradient_as_bucket_view": True})],
+)
+def test_an_engines_tuning_is_its_own(engine: str, tuning: dict[str, object]) -> None:
+    """It keeps no point from its base, and no other engine's points are told apart by it."""
+    base, plain, tuned = (
+        json.dumps(canonical(one))
+        for one in (
+            config("none", 1, 75),
+            config(engine, 2, 75, backend="gloo"),
+            config(engine, 2, 75, backend="gloo", **{engine: tuning}),
+        )
+    )
+    assert is_base_of(base, tuned)
+    assert is_base_of(base, plain)
+    assert shared_key(base) == shared_key(tuned)
+    own = {key for key in flat(tuned) if key.partition(".")[0] in ("horovod", "ddp")}
+    assert {key.partition(".")[0] for key in own} == {engine}
+    assert not any(key.startswith(("horovod.", "ddp.")) for key in flat(base))
+    one, two = (
+        json.dumps(canonical(config(engine, 1, 75, **more))) for more in ({}, {engine: tuning})
+    )
+    assert not is_base_of(one, tuned)  # of one engine, with one tuning
+    assert not is_base_of(one, two)
 
 
 def test_equal_numbers_are_one_key() -> None:

@@ -12,7 +12,7 @@ from harness.errors import AnalysisError
 _ALWAYS_FREE = ("placement_policy",)
 #: What follows from another value of an axis, and so may differ with it: the nearest match counts.
 _FOLLOWS: dict[str, tuple[str, ...]] = {
-    "engine": ("backend", "launcher", "horovod.", "measure.instruments"),
+    "engine": ("backend", "launcher", "horovod.", "ddp.", "measure.instruments"),
     "backend": ("launcher", "horovod.controller"),
     "launcher": ("horovod.controller",),
     "horovod.controller": ("launcher",),

@@ -33,8 +33,19 @@ def _launch_bound(subject: Subject) -> Iterator[Knob]:
     yield Knob(key, "larger, as far as accuracy allows (see hvdscale train)")
     if subject.config["execution.compile"] == "False":
         yield Knob("execution.compile", "true: fewer, larger kernels")
+    if subject.curve.device == "cuda" and _may_be_graph(subject):
+        yield Knob("execution.graph", "true: a step is two launches and one all-reduce")
     if subject.curve.device == "cpu":
         yield Knob("", "profile one step on one rank: the time is its overhead, not its samples")
+
+
+def _has_hooks(subject: Subject) -> bool:
+    """Say whether gradients are reduced one by one; a captured step has them in one buffer."""
+    return subject.config["execution.graph"] == "False"
+
+
+def _may_be_graph(subject: Subject) -> bool:
+    return subject.curve.framework == "torch" and subject.config["execution.graph"] == "False"
 
 
 def _negotiation(subject: Subject) -> Iterator[Knob]:
@@ -42,7 +53,7 @@ def _negotiation(subject: Subject) -> Iterator[Knob]:
     cycle = config["horovod.cycle_time_ms"]
     if float(cycle) > 0:
         yield Knob("horovod.cycle_time_ms", f"shorter than {cycle}")
-    if config["horovod.groups"] == "0":
+    if _has_hooks(subject) and config["horovod.groups"] == "0":
         yield Knob("horovod.groups", "1 to 4: tensors are agreed on and reduced together")
     if float(config["horovod.fusion_threshold_mb"]) == 0:
         yield Knob("horovod.fusion_threshold_mb", "above 0: small tensors share an all-reduce")
@@ -113,8 +124,8 @@ def _stragglers(subject: Subject) -> Iterator[Knob]:
 
 def _update(subject: Subject) -> Iterator[Knob]:
     config = subject.config
-    if subject.curve.framework == "torch" and config["execution.fused_optimiser"] == "False":
-        yield Knob("execution.fused_optimiser", "true")
+    if _may_be_graph(subject) and config["execution.fused_optimiser"] == "False":
+        yield Knob("execution.fused_optimiser", "true")  # a captured update is fused or compiled
     yield Knob("execution.accumulate", "above 1: one update for several batches")
     yield Knob("", "a cheaper optimiser, where accuracy allows")
 
@@ -122,7 +133,7 @@ def _update(subject: Subject) -> Iterator[Knob]:
 def _interference(subject: Subject) -> Iterator[Knob]:
     config = subject.config
     if subject.horovod:
-        if config["horovod.groups"] == "0":
+        if _has_hooks(subject) and config["horovod.groups"] == "0":
             yield Knob("horovod.groups", "1: all-reduces start when backward is through")
         if subject.curve.backend == "nccl" and config["horovod.async_completion"] == "False":
             yield Knob("horovod.async_completion", "true: the host does not wait for each one")

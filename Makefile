@@ -49,7 +49,7 @@ lint: $(STAMPS)/packages
 	@$(VENV)/bin/ruff format --check .
 	@$(PY) -m mypy
 	@PYTHONPATH=. $(VENV)/bin/lint-imports
-	@$(VENV)/bin/shellcheck $(wildcard tools/*.sh .ci/run slurm/*.sbatch)
+	@$(VENV)/bin/shellcheck $(wildcard tools/*.sh tools/*/*.sh .ci/run slurm/*.sbatch)
 
 bench: setup
 	@$(PY) tests/bench/run.py

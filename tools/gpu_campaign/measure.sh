@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Measure stages of a campaign on the GPUs of this node, as far as the time goes.
+#
+#   tools/gpu_campaign/measure.sh VENV OUT DEVICES SECONDS STAGE...
+#
+# Stages: graphs resnet resnet-graphs backends batches lstm training allreduce tune tests. Results go
+# to OUT/<sweep>; what is there is not measured again. BLOCKS (3) and WINDOW_S (1) say how long and
+# how often. A stage that the time does not suffice for ends as an interrupted sweep does: what it
+# has measured is kept. The exit code is that of the last stage that failed.
+set -uo pipefail
+
+venv=$(realpath -s "$1")
+out=$(realpath -m "$2")
+devices=$3
+end=$((SECONDS + $4))
+shift 4
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+python=$venv/bin/python
+export PYTHONPATH=$root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export HVDSCALE_DATA_DIR=${HVDSCALE_DATA_DIR:-$out/data}
+measure=(--set "measure.blocks=${BLOCKS:-3}" --set "measure.window_s=${WINDOW_S:-1}"
+    --set measure.timeout_s=120)
+mkdir -p "$out"
+cd "$out" || exit 2
+
+limited() { # COMMAND...
+    local left=$((end - SECONDS))
+    if [ "$left" -lt 20 ]; then
+        echo "no time left for: $*" >&2
+        return 124
+    fi
+    # The runner takes a TERM as the wish to end; a second one would not let it write.
+    timeout --signal=TERM --kill-after=30 "$left" "$@"
+}
+
+sweep() { # SWEEP OPTIONS...
+    limited "$python" -m harness run "$1" --results "$out" "${measure[@]}" "${@:2}"
+}
+
+stage() { # NAME
+    local placement=1x$devices
+    case $1 in
+    graphs)
+        sweep graphs --set "placement=$placement" --set workload.samples=200000
+        ;;
+    resnet)
+        sweep resnet_tuned --set "placement=$placement" \
+            --set 'measure.instruments=[phases,telemetry]'
+        ;;
+    resnet-graphs)
+        sweep "$here/resnet-graphs.yaml" --set "placement=$placement"
+        ;;
+    backends)
+        HVDSCALE_PYTHON_MPI_HOST=$venv-staged/bin/python \
+            sweep "$here/backends.yaml" --set "placement=[1,$devices]"
+        ;;
+    batches) sweep batch_size --set workload.samples=100000 --set measure.blocks=1 ;;
+    lstm) sweep "$here/lstm.yaml" --set "placement=$placement" ;;
+    training)
+        limited "$python" -m harness train training --results "$out" \
+            --set "placement=[1,$devices]" --set workload.samples=100000 \
+            --set train.epochs=5 --set measure.blocks=1
+        ;;
+    allreduce)
+        for tuning in latency bandwidth; do
+            limited mpirun -np "$devices" --bind-to none "$python" -m harness allreduce \
+                --tuning "$tuning" --backend nccl --sizes 4K,613764,1M,25M,100M,1G --results "$out"
+        done
+        ;;
+    tune)
+        limited "$python" -m harness tune stress_strain --placement "$placement" --backend nccl \
+            --batch-size 75 --set workload.samples=100000 --budget "$((end - SECONDS - 10))s" \
+            --set measure.window_s=0.5 --blocks "${BLOCKS:-3}" --results "$out"
+        ;;
+    tests) (cd "$root" && limited "$python" -m pytest -q -p no:cacheprovider tests/gpu) ;;
+    *)
+        echo "no stage '$1'" >&2
+        return 2
+        ;;
+    esac
+}
+
+failed=0
+for name in "$@"; do
+    started=$SECONDS
+    stage "$name"
+    code=$?
+    [ "$code" = 0 ] || failed=$code
+    echo "== $name: exit code $code after $((SECONDS - started)) s"
+done
+exit "$failed"

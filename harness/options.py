@@ -76,15 +76,11 @@ def _check_graph(config: RunConfig) -> None:
             f"execution.graph: engine {config.engine} captures its graphs in the warm-up, and "
             f"measure.warmup_steps {config.measure.warmup_steps} is too short; set it to {least}"
         )
-    for key, unfit in (
-        ("horovod.groups", config.horovod.groups > 0),
-        ("horovod.op: adasum", config.horovod.op == "adasum"),
-    ):
-        if unfit:
-            raise ValidationError(
-                f"{key} tells how hooks reduce gradients one by one, and with execution.graph "
-                "they are one buffer; leave it out, or set graph to false"
-            )
+    if config.horovod.op == "adasum":
+        raise ValidationError(
+            "horovod.op: adasum updates each parameter in a hook, and with execution.graph the "
+            "gradients are one buffer; set op: average, or graph to false"
+        )
 
 
 def _check_cudnn(config: RunConfig) -> None:

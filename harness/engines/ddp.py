@@ -18,7 +18,8 @@ from harness.engines.api import Reduced, World
 from harness.engines.evidence import NETWORK_STEMS, loaded_libraries
 from harness.engines.nccl_log import is_nccl, nccl_evidence
 from harness.engines.torch_engine import TorchEngine
-from harness.engines.torch_graph import CudaRecorder, GraphStep, Recorder
+from harness.engines.torch_graph import GraphStep
+from harness.engines.torch_recorder import CudaRecorder, Recorder
 from harness.engines.torch_step import TorchStep, nothing
 from harness.errors import LaunchError
 from harness.ranks import RankPlace, find_place

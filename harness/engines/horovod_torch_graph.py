@@ -1,12 +1,14 @@
-"""A step of CUDA graphs with Horovod between them: one buffer of gradients, one all-reduce.
+"""A step of CUDA graphs with Horovod between them: one buffer of gradients, in one piece or a few.
 
 One tensor of one name is one bit in Horovod's response cache: the negotiation is as short as it
-gets, nothing is copied into a fusion buffer, and nothing depends on the order of gradients. What
-is given up is overlap: the all-reduce begins when backward has ended.
+gets, nothing is copied into a fusion buffer, and nothing depends on the order of gradients. In one
+piece the all-reduce begins when backward has ended; of ``horovod.groups`` pieces all but the last
+are reduced while it goes on.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import horovod.torch as hvd
@@ -15,7 +17,8 @@ from typing_extensions import override
 
 from harness.config.models import RunConfig
 from harness.engines.active import Finding
-from harness.engines.torch_graph import FlatGraphStep, Recorder
+from harness.engines.torch_flat import FlatGraphStep
+from harness.engines.torch_recorder import Recorder
 from workloads.api import Parts
 
 _WIRE = {"none": torch.float32, "fp16": torch.float16}
@@ -43,10 +46,12 @@ class HorovodGraphStep(FlatGraphStep):
             device,
             world_size=hvd.size(),
             wire_dtype=_WIRE[config.horovod.compression],
+            count=max(1, config.horovod.groups),
             recorder=recorder,
         )
         self.gradient_allreduce = hvd.size() > 1
-        self._handle = 0  # of the last all-reduce
+        self._groups = config.horovod.groups
+        self._handles: list[int] = []  # of all-reduces that go on
         self._compression = config.horovod.compression
 
     @override
@@ -59,20 +64,34 @@ class HorovodGraphStep(FlatGraphStep):
         if not (sync and self.gradient_allreduce):
             return False
         # A sum of shares of the mean: an average would be one more pass over the buffer.
-        self._handle = hvd.allreduce_async_(self._wire, op=hvd.Sum, name=_NAME)
+        for number, piece in enumerate(self._pieces):
+            ready = nullcontext() if piece.ready is None else self._recorder.after(piece.ready)
+            with ready:  # Horovod takes the tensor as ready where the current stream is now
+                name = f"{_NAME}.{number}"
+                self._handles.append(hvd.allreduce_async_(piece.wire, op=hvd.Sum, name=name))
         self._reduced_steps += 1
         self._reduced_bytes += self._flat.nbytes
         return True
 
     @override
     def _wait_reduced(self) -> None:
-        hvd.synchronize(self._handle)
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            hvd.synchronize(handle)
 
     def findings(self) -> list[Finding]:
         """Return what shows the options of Horovod's that this step itself puts in force."""
-        if self._compression == "none" or not self.gradient_allreduce:
+        if not self.gradient_allreduce:
             return []
-        sent = str(self._wire.dtype).removeprefix("torch.")
-        told = f"one buffer of {self._wire.nbytes} bytes, {sent}"
-        option = f"horovod.compression: {self._compression}"
-        return [Finding(option, self._wire.dtype is _WIRE[self._compression], told)]
+        found = []
+        if self._compression != "none":
+            sent = str(self._wire.dtype).removeprefix("torch.")
+            told = f"one buffer of {self._wire.nbytes} bytes, {sent}"
+            active = self._wire.dtype is _WIRE[self._compression]
+            found.append(Finding(f"horovod.compression: {self._compression}", active, told))
+        if self._groups:
+            sizes = ", ".join(str(piece.wire.nbytes) for piece in self._pieces)
+            told = f"the buffer is reduced in {len(self._pieces)} pieces of {sizes} bytes"
+            active = len(self._pieces) == self._groups
+            found.append(Finding(f"horovod.groups: {self._groups}", active, told))
+        return found

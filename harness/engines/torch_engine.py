@@ -17,6 +17,7 @@ from harness.engines import active
 from harness.engines.active import Finding
 from harness.engines.api import Engine
 from harness.engines.torch_graph import capturable_optimiser
+from harness.engines.torch_pieces import break_graph
 from harness.engines.torch_step import TorchStep
 from harness.errors import MissingDependencyError
 from harness.feed.shard import Shard
@@ -66,7 +67,12 @@ class TorchEngine(Engine):
 
     def compiled(self, model: Any) -> Any:
         """Return what runs the model: the model itself, or compiled at its first batch."""
-        return torch.compile(model) if self.config.execution.compile else model
+        execution = self.config.execution
+        if not execution.compile:
+            return model
+        if execution.graph and self.config.horovod.groups > 1:
+            break_graph(model, self.config.horovod.groups)
+        return torch.compile(model)
 
     def optimiser(self, parts: Parts, model: Any, learning_rate: float) -> Any:
         """Return the workload's optimiser, in the form that was asked for."""

@@ -7,18 +7,22 @@ compiles. Capturing runs nothing, so training goes on as if there had been none.
     batch → static place → [gather, forward, backward] → all-reduce → [update]
 
 What is in brackets is captured. Marked steps have forward and backward apart, with marks between.
+A gradient may be reduced in pieces, each as soon as backward has made it: a graph records an event
+for each, and what starts the all-reduce waits for that.
+
 An engine whose all-reduce the host has to wait for may leave that, and the update, to the beginning
 of the next step: then the host brings the next batch meanwhile, and the device does the same work
 in the same order. Whatever else is asked of a step finishes it first.
+
 Capture is of this thread alone: threads of Horovod and NCCL go on using the device meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -28,57 +32,15 @@ from harness.config.models import Execution
 from harness.engines import active
 from harness.engines.active import Finding
 from harness.engines.torch_memory import raise_if_memory
+from harness.engines.torch_recorder import CudaRecorder, Recorder, Replay
 from harness.engines.torch_step import TorchStep, nothing
 from harness.errors import LaunchError
 from harness.feed.torch_copy import TorchBatch
 from harness.feed.torch_feed import Picked
 from workloads.api import Parts, Samples
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 #: Enough for cuDNN to choose, for the optimiser's state, and for a first compilation.
 EAGER_STEPS = 3
-
-Replay = Callable[[], None]
-
-
-class Recorder(Protocol):
-    """What captures work of the device; a test without a GPU plays it."""
-
-    def record(self, body: Callable[[], None]) -> Replay:
-        """Capture what ``body`` would queue, without running it; return what runs it."""
-
-    def eager(self) -> AbstractContextManager[None]:
-        """Make a scope in which the same work runs at once."""
-
-
-class CudaRecorder:
-    """CUDA graphs of one device, which share their memory: only one runs at a time."""
-
-    def __init__(self, device: torch.device) -> None:
-        make_stream: Any = torch.cuda.Stream  # untyped in torch
-        self._stream = make_stream(device)
-        self._pool: Any = torch.cuda.graph_pool_handle()
-
-    def record(self, body: Callable[[], None]) -> Replay:
-        """Capture what ``body`` would queue; replays go to the stream that is current then."""
-        graph: Any = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(
-            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-        ):
-            body()
-        replay: Replay = graph.replay
-        return replay
-
-    @contextmanager
-    def eager(self) -> Iterator[None]:
-        """Run on the stream that captures: what autograd ties to a stream is tied to this one."""
-        current: Any = torch.cuda.current_stream()
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            yield
-        current.wait_stream(self._stream)
 
 
 @dataclass(frozen=True)
@@ -394,60 +356,3 @@ class GraphStep(TorchStep):
 def _read_by_graphs(batch: TorchBatch | Picked) -> tuple[torch.Tensor, ...]:
     """Return what of a batch is another one in each step."""
     return (batch.index,) if isinstance(batch, Picked) else batch
-
-
-class FlatGraphStep(GraphStep):
-    """A graph step whose gradients lie in one buffer, which one all-reduce sums.
-
-    Backward begins with this rank's share of the mean loss, so that the sum is the mean, and no
-    pass over the buffer divides it. ``wire_dtype`` is what is sent; the update is in float32.
-    """
-
-    def __init__(
-        self,
-        parts: Parts,
-        model: Any,
-        optimiser: Any,
-        execution: Execution,
-        device: torch.device,
-        *,
-        world_size: int,
-        wire_dtype: torch.dtype = torch.float32,
-        recorder: Recorder | None = None,
-    ) -> None:
-        super().__init__(parts, model, optimiser, execution, device, recorder=recorder)
-        self._share = 1.0 / world_size
-        count = sum(parameter.numel() for parameter in self._trained)
-        self._flat = torch.zeros(count, device=device)
-        self._wire = self._flat
-        if wire_dtype != torch.float32:
-            self._wire = torch.zeros(count, dtype=wire_dtype, device=device)
-        self.wire_bytes = self._wire.nbytes
-        sizes = [parameter.numel() for parameter in self._trained]
-        self._views = [
-            view.view_as(parameter)
-            for view, parameter in zip(torch.split(self._flat, sizes), self._trained, strict=True)
-        ]
-
-    @override
-    def _to_differentiate(self, loss: Any) -> Any:
-        return loss if self._share == 1.0 else loss * self._share
-
-    @override
-    def _collect(self) -> None:
-        with torch.no_grad():
-            torch.cat([self._gradient_of(p).reshape(-1) for p in self._trained], out=self._flat)
-            if self._wire is not self._flat:
-                self._wire.copy_(self._flat)
-
-    @staticmethod
-    def _gradient_of(parameter: torch.Tensor) -> torch.Tensor:
-        # One that took no part in this batch has none, and the same place in the buffer.
-        return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-
-    @override
-    def _before_update(self) -> None:
-        if self._wire is not self._flat:
-            self._flat.copy_(self._wire)
-        for parameter, view in zip(self._trained, self._views, strict=True):
-            parameter.grad = view

@@ -73,10 +73,19 @@ def test_it_has_the_losses_of_the_eager_step(workload: str, losses: Losses) -> N
     assert_as_close_as_two_eager_runs(losses(workload, graph=True), one, other)
 
 
-@pytest.mark.parametrize("execution", [{}, {"compile": True}], ids=["plain", "compiled"])
-@pytest.mark.parametrize("engine", ["horovod", "ddp"])
+@pytest.mark.parametrize(
+    ("engine", "changes"),
+    [
+        ("horovod", {}),
+        ("horovod", {"execution": {"compile": True}}),
+        ("horovod", {"horovod": {"groups": 2, "async_completion": True, "cycle_time_ms": 0}}),
+        ("ddp", {}),
+        ("ddp", {"execution": {"compile": True}}),
+    ],
+    ids=["plain", "compiled", "pieces", "DDP", "DDP compiled"],
+)
 def test_two_ranks_train_alike(
-    engine: str, execution: dict[str, Any], tmp_path: Path, data_dir: Path
+    engine: str, changes: dict[str, Any], tmp_path: Path, data_dir: Path
 ) -> None:
     require("cuda", torch.cuda.device_count() > 1, "there is one GPU")
     require_modules(*(["horovod"] if engine == "horovod" else []))
@@ -85,9 +94,10 @@ def test_two_ranks_train_alike(
     for name, wanted in (
         ("one", {"fused_optimiser": True}),
         ("other", {"fused_optimiser": True}),
-        ("graph", {"graph": True, **execution}),
+        ("graph", {"graph": True, **changes.get("execution", {})}),
     ):
-        config = point(engine, "nccl", 2, execution=wanted, measure={"warmup_steps": 24})
+        more = {"horovod": changes["horovod"]} if "horovod" in changes and name == "graph" else {}
+        config = point(engine, "nccl", 2, execution=wanted, measure={"warmup_steps": 24}, **more)
         answers = run_program("losses", config, tmp_path / name, data_dir, str(STEPS))
         assert answers[0]["checksum"] == answers[1]["checksum"]
         found[name] = np.mean([answer["losses"] for answer in answers], axis=0)

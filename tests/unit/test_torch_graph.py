@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.config.models import Execution
 from harness.errors import LaunchError
@@ -17,18 +19,25 @@ from workloads.api import Parts
 
 torch = pytest.importorskip("torch")
 
-from harness.engines.torch_graph import (  # noqa: E402
-    EAGER_STEPS,
-    FlatGraphStep,
-    GraphStep,
-    capturable_optimiser,
-)
+from harness.engines import torch_probe  # noqa: E402
+from harness.engines.torch_flat import FlatGraphStep  # noqa: E402
+from harness.engines.torch_graph import EAGER_STEPS, GraphStep, capturable_optimiser  # noqa: E402
+from harness.engines.torch_pieces import backward_order, break_graph, pieces  # noqa: E402
 from harness.engines.torch_step import TorchStep  # noqa: E402
 from harness.feed.torch_feed import Picked  # noqa: E402
 
 CPU = torch.device("cpu")
 RATE = 0.01
 STEPS = 8
+
+
+class Event:
+    """Knows whether it was recorded since it was last waited for."""
+
+    recorded = False
+
+    def record(self) -> None:
+        self.recorded = True
 
 
 class Recorder:
@@ -51,6 +60,15 @@ class Recorder:
     @contextmanager
     def eager(self) -> Iterator[None]:
         self.eager_scopes += 1
+        yield
+
+    def event(self) -> Event:
+        return Event()
+
+    @contextmanager
+    def after(self, event: Event) -> Iterator[None]:
+        assert event.recorded, "waited for before it was recorded in this step"
+        event.recorded = False
         yield
 
 
@@ -281,6 +299,113 @@ class Doubled(FlatGraphStep):
     def _reduce(self, sync: bool) -> None:
         if sync:
             self._wire.mul_(2)
+
+
+class Pieced(FlatGraphStep):
+    """Two ranks that reduce each piece as soon as it is complete, before the next one is."""
+
+    completed: list[tuple[int, list[bool]]]
+
+    def _complete(self, piece: Any) -> None:
+        super()._complete(piece)
+        if not hasattr(self, "completed"):
+            self.completed = []
+        made = [parameter.grad is not None for parameter in self._trained]
+        self.completed.append((self._pieces.index(piece), made))
+
+    def _reduce(self, sync: bool) -> None:
+        for piece in self._pieces:
+            with self._recorder.after(piece.ready):
+                piece.wire.mul_(2)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("wire_dtype", [torch.float32, torch.float64])
+def test_a_gradient_in_pieces_is_the_same_gradient(accumulate: int, wire_dtype: Any) -> None:
+    step = graphed(
+        linear(0.05), Pieced, world_size=2, count=2, accumulate=accumulate, wire_dtype=wire_dtype
+    )
+    plain = eager(linear(0.05), accumulate=accumulate)
+    same_training(plain, step, [batch(seed=seed) for seed in range(STEPS)])
+    assert [number for number, _ in step.completed] == [0, 1] * STEPS
+
+
+def test_the_first_piece_is_complete_before_backward_has_ended() -> None:
+    step = graphed(linear(), Pieced, world_size=2, count=2)
+    step.run(batch())
+    (first, made), (last, all_made) = step.completed
+    assert (first, last) == (0, 1)
+    assert made == [False, True, True, True]  # of the first layer the weight is still to come
+    assert all(all_made)
+
+
+def test_a_piece_with_a_parameter_that_had_no_part_is_completed_at_the_end() -> None:
+    parts = linear()
+    parts.model.register_parameter("unused", torch.nn.Parameter(torch.ones(2)))
+    step = graphed(parts, Pieced, world_size=2, count=2)
+    for seed in range(EAGER_STEPS + 2):
+        step.run(batch(seed=seed))
+    assert sorted(number for number, _ in step.completed) == sorted([0, 1] * (EAGER_STEPS + 2))
+    assert torch.equal(parts.model.unused, torch.ones(2))
+
+
+def test_an_estimate_of_the_gradient_completes_no_piece() -> None:
+    one, other = (graphed(linear(), Pieced, world_size=2, count=2) for _ in range(2))
+    for seed in range(STEPS):
+        for step in (one, other):
+            step.run(batch(seed=seed))
+        other.gradient(batch(seed=77))
+    assert one.completed == other.completed
+    assert one.checksum() == other.checksum()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "lengths"),
+    [
+        ([4, 4, 4, 4], 1, [4]),
+        ([4, 4, 4, 4], 2, [2, 2]),
+        ([4, 4, 4, 4], 4, [1, 1, 1, 1]),
+        ([10, 1, 1, 1], 2, [1, 3]),
+        ([1, 1, 1, 10], 2, [4]),
+        ([1, 1, 1, 10, 2], 3, [4, 1]),
+        ([5], 3, [1]),
+    ],
+)
+def test_pieces_are_equal_shares(sizes: list[int], count: int, lengths: list[int]) -> None:
+    assert pieces(sizes, count) == lengths
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=60), st.integers(1, 9))
+def test_pieces_leave_nothing_out(sizes: list[int], count: int) -> None:
+    lengths = pieces(sizes, count)
+    assert sum(lengths) == len(sizes)
+    assert 1 <= len(lengths) <= count
+    assert all(length > 0 for length in lengths)
+    last = sum(sizes[len(sizes) - lengths[-1] :])
+    assert last <= sum(sizes) / count + max(sizes) or len(lengths) == 1
+
+
+def test_a_compiled_model_is_broken_where_its_pieces_end(tmp_path: Path) -> None:
+    """So that gradients of the last stage are there before the first stage's are made."""
+    workload = registry.create(
+        "resnet", {"depth": 18, "samples": 8, "image_size": 32, "classes": 10}, tmp_path
+    )
+    model = workload.parts("torch", 1).model
+    assert backward_order(model)[0] is model.fc.bias
+    assert break_graph(model, 2) == ["layer4"]
+    seen = []
+    stem, last = model.conv1.weight, model.layer4[1].conv2.weight
+    for name, parameter in (("stem", stem), ("last", last)):
+        parameter.register_post_accumulate_grad_hook(
+            lambda _, name=name: seen.append((name, stem.grad is not None))
+        )
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager")
+    before = torch_probe.compiled_graphs()
+    compiled(torch.randn(2, 3, 32, 32)).sum().backward()
+    assert seen == [("last", False), ("stem", True)]
+    graphs, breaks = np.subtract(torch_probe.compiled_graphs(), before)
+    assert (graphs, breaks) == (3, 1)
 
 
 class Later(FlatGraphStep):

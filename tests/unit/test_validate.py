@@ -110,10 +110,6 @@ REFUSED: dict[str, tuple[dict[str, Any], Machine, type[HarnessError], str]] = {
          "measure": {"warmup_steps": 23}},
         GPU, ValidationError, "warmup_steps 23 is too short; set it to 24",
     ),
-    "graph and groups": (
-        {"execution": {"graph": True}, "horovod": {"groups": 2}},
-        GPU, ValidationError, "horovod.groups tells how hooks",
-    ),
     "graph and adasum": (
         {"execution": {"graph": True}, "horovod": {"op": "adasum"}},
         GPU, ValidationError, "adasum",

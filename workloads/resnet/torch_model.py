@@ -61,9 +61,16 @@ class ResNet(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.conv1, self.bn1 = _conv(architecture.stem), _norm(architecture.stem)
-        for stage in range(1, 5):
-            mine = [b for b in architecture.blocks if b.name.startswith(f"layer{stage}.")]
-            self.add_module(f"layer{stage}", nn.Sequential(*map(ResidualBlock, mine)))
+        self.layer1, self.layer2, self.layer3, self.layer4 = (
+            nn.Sequential(
+                *(
+                    ResidualBlock(b)
+                    for b in architecture.blocks
+                    if b.name.startswith(f"layer{stage}.")
+                )
+            )
+            for stage in range(1, 5)
+        )
         self.fc = nn.Linear(architecture.features, architecture.classes)
         for name, values in zip(("scale", "shift"), scale_and_shift(), strict=True):
             # Not persistent: a constant, and torchvision's state has none of it.
@@ -76,8 +83,12 @@ class ResNet(nn.Module):
             images = images.to(self.scale.dtype) * self.scale + self.shift
         x = functional.relu(self.bn1(self.conv1(images)), inplace=True)
         x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
-        for stage in range(1, 5):
-            x = getattr(self, f"layer{stage}")(x)
+        # No loop: torch.compile may be asked to break its graph between two stages, and in a loop
+        # it would leave the whole network out.
+        x = self.layer1(x)
+        x = self.layer2(x)
+        x = self.layer3(x)
+        x = self.layer4(x)
         logits: torch.Tensor = self.fc(x.mean(dim=(2, 3)))
         return logits
 

@@ -39,8 +39,11 @@ def _launch_bound(subject: Subject) -> Iterator[Knob]:
         yield Knob("", "profile one step on one rank: the time is its overhead, not its samples")
 
 
+_PIECES = 2  # fewer have nothing to overlap with
+
+
 def _has_hooks(subject: Subject) -> bool:
-    """Say whether gradients are reduced one by one; a captured step has them in one buffer."""
+    """Say whether gradients are reduced one by one; a captured step has them in a buffer."""
     return subject.config["execution.graph"] == "False"
 
 
@@ -75,6 +78,8 @@ def _transfer(subject: Subject) -> Iterator[Knob]:
         if subject.curve.backend == "nccl" and config["horovod.hierarchical_allreduce"] == "False":
             yield Knob("horovod.hierarchical_allreduce", "true")
     large = (subject.mean("allreduce_bytes") or 0.0) >= _LARGE_BYTES
+    if subject.horovod and not _has_hooks(subject) and int(config["horovod.groups"]) < _PIECES:
+        yield Knob("horovod.groups", "2 to 4: pieces of the gradient are reduced during backward")
     if subject.horovod and large and config["horovod.compression"] == "none":
         yield Knob("horovod.compression", "fp16: half the bytes")
     yield Knob("execution.accumulate", "above 1: one all-reduce for several batches")

@@ -66,7 +66,7 @@ class Recorder:
         return Event()
 
     @contextmanager
-    def after(self, event: Event) -> Iterator[None]:
+    def after(self, event: Any) -> Iterator[None]:
         assert event.recorded, "waited for before it was recorded in this step"
         event.recorded = False
         yield

@@ -81,6 +81,12 @@ def _check_graph(config: RunConfig) -> None:
             "horovod.op: adasum updates each parameter in a hook, and with execution.graph the "
             "gradients are one buffer; set op: average, or graph to false"
         )
+    if config.horovod.groups > 1 and config.horovod.fusion_threshold_mb > 0:
+        raise ValidationError(
+            f"horovod.groups: {config.horovod.groups} pieces of a captured gradient are negotiated "
+            "together, and Horovod would fuse them into one again; set "
+            "horovod.fusion_threshold_mb: 0"
+        )
 
 
 def _check_cudnn(config: RunConfig) -> None:

@@ -126,8 +126,8 @@ class Parts:
     ``loss(model(inputs), targets)`` is the mean over the samples of a batch, so that the mean over
     equal shards is the loss of the global batch. ``optimiser(model, learning_rate, fused)`` makes
     the framework's own optimiser over all trainable parameters, in its fused form where that is
-    asked for (WorkloadError where there is none); fused in torch, the learning rate may be a tensor
-    of no dimension, on the device. ``evaluate(model, samples)`` returns metrics by name and leaves
+    asked for (WorkloadError where there is none); in torch, the learning rate may be a tensor of no
+    dimension, on the device. ``evaluate(model, samples)`` returns metrics by name and leaves
     the model as it found it. A model that carries state from batch to batch does so in buffers
     (torch) or untrained variables (TensorFlow) of its own; ``start_epoch(model)`` forgets what is
     carried.

@@ -152,7 +152,8 @@ class HorovodTuning(Frozen):
 class DdpTuning(Frozen):
     """DistributedDataParallel's own knobs, at torch's defaults."""
 
-    bucket_mb: Annotated[Positive, _at_most(1e6)] = 25.0
+    # None: torch's own, a first bucket of 1 MiB and others of 25; a number is for all buckets
+    bucket_mb: Annotated[Positive, _at_most(1e6)] | None = None
     gradient_as_bucket_view: bool = False  # gradients live in the buckets, and are not copied back
     static_graph: bool = False  # every step uses the same parameters, in the same order
 

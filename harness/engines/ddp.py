@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
+from harness.engines.active import Finding
 from harness.engines.api import Reduced, World
 from harness.engines.evidence import NETWORK_STEMS, loaded_libraries
 from harness.engines.nccl_log import is_nccl, nccl_evidence
@@ -155,11 +156,28 @@ class Ddp(TorchEngine):
         model = parts.model.to(self.device)
         optimiser = self.optimiser(parts, model, learning_rate)
         if not self.config.execution.graph:
-            return self.keep(DdpStep(parts, self._wrapped(model), optimiser, self))
+            wrapped = self._wrapped(model)
+            return self.keep(DdpStep(parts, wrapped, optimiser, self), self._knobs(wrapped))
         recorder = CudaRecorder(self.device)
         with recorder.eager():  # what autograd does for DDP belongs to the stream it was made on
             wrapped = self._wrapped(model)
-        return self.keep(DdpGraphStep(parts, wrapped, optimiser, self, recorder))
+        step = DdpGraphStep(parts, wrapped, optimiser, self, recorder)
+        return self.keep(step, self._knobs(wrapped))
+
+    def _knobs(self, wrapped: Any) -> list[Finding]:
+        """Read back from DDP's own account each knob that is not at its default."""
+        wanted, told = self.config.ddp, wrapped._get_ddp_logging_data()
+        found = []
+        if wanted.bucket_mb is not None:
+            there = int(told.get("bucket_cap_bytes", 0))
+            right = there == int(wanted.bucket_mb * 2**20)
+            option = f"ddp.bucket_mb: {wanted.bucket_mb:g}"
+            found.append(Finding(option, right, f"bucket_cap_bytes: {there}"))
+        for name in ("gradient_as_bucket_view", "static_graph"):
+            if getattr(wanted, name):
+                there = int(told.get(name, 0))
+                found.append(Finding(f"ddp.{name}: true", there == 1, f"{name}: {there}"))
+        return found
 
     def _wrapped(self, model: Any) -> DistributedDataParallel:
         tuning = self.config.ddp

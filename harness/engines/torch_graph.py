@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from harness.config.models import Execution
-from harness.engines import active
+from harness.engines import active, torch_probe
 from harness.engines.active import Finding
 from harness.engines.torch_memory import raise_if_memory
 from harness.engines.torch_recorder import CudaRecorder, Recorder, Replay
@@ -219,12 +219,14 @@ class GraphStep(TorchStep):
         return _Program(forward, backward, record(self._update_stage))
 
     def _show(self) -> None:
+        fused = torch_probe.fused(self.optimiser)
         update = "fused" if self._compiled_update is None else "compiled"
         told = (
             f"forward with backward, and the {update} update, captured after {self._eager_steps} "
-            "eager steps"
+            f"eager steps; {fused.evidence}"
         )
-        shown = active.require([Finding("execution.graph: true", True, told)])
+        fits = fused.active == (self._compiled_update is None)
+        shown = active.require([Finding("execution.graph: true", fits, told)])
         self.options = {**(self.options or {}), **shown}
 
     def _forward_stage(self, sync: bool) -> None:
@@ -261,9 +263,14 @@ class GraphStep(TorchStep):
             self._compiled_update()
 
     def forget_graphs(self) -> None:
-        """Let the captured graphs go, and with them what they hold of a communicator."""
+        """Let the captured graphs go, and with them what they hold of a communicator.
+
+        The next steps are eager again: what makes graphs unfit may have left a state to be made,
+        which a graph would make anew in each replay.
+        """
         self.device_synchronise()
         self._programs.clear()
+        self._eager_left = self._eager_steps
 
     def _to_differentiate(self, loss: Any) -> Any:
         """Return what of ``loss`` backward begins with; itself by default."""
@@ -277,6 +284,13 @@ class GraphStep(TorchStep):
 
     def _before_update(self) -> None:
         """Make of what was reduced the gradients that the update takes; nothing by default."""
+
+    @override
+    def expect_marks(self, steps: int) -> None:
+        self._finish()
+        if self._eager_left == 0 and self._batch is not None:
+            self._captured_program(True, True)  # else the first marked step would be the capture
+        super().expect_marks(steps)
 
     @override
     def device_synchronise(self) -> None:
@@ -326,13 +340,13 @@ class GraphStep(TorchStep):
         super().restore(snapshot)
         after = list(self._plain.buffers())
         if any(one is not other for one, other in zip(before, after, strict=True)):
-            self._programs.clear()  # they would go on with tensors that are no longer used
+            self.forget_graphs()  # they would go on with tensors that are no longer used
 
     @override
     def _load_optimiser(self, state: Any) -> None:
         if not self._write_optimiser(state):
             super()._load_optimiser(state)
-            self._programs.clear()
+            self.forget_graphs()
 
     def _write_optimiser(self, state: Any) -> bool:
         """Copy an optimiser's state into the very tensors that the graphs use, if it fits them."""

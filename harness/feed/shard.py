@@ -69,15 +69,22 @@ class Shard:
 
         Going on is cheap; another epoch than that of the call before costs its permutation.
         """
-        return self._of_epoch(*divmod(step, self.steps_per_epoch))
+        first: NDArray[np.int64] = self.rows(step, 1)[0]
+        return first
 
-    def _of_epoch(self, epoch: int, k: int) -> NDArray[np.int64]:
-        """Return the indices of batch k of an epoch."""
+    def rows(self, step: int, steps: int) -> NDArray[np.int64]:
+        """Return what ``at`` gives for so many steps, (steps, batch), up to the epoch's end."""
+        epoch, k = divmod(step, self.steps_per_epoch)
+        return self._of_epoch(epoch, k, min(steps, self.steps_per_epoch - k))
+
+    def _of_epoch(self, epoch: int, k: int, steps: int) -> NDArray[np.int64]:
+        """Return the indices of batches k, k + 1, ... of an epoch, (steps, batch)."""
         if epoch != self._epoch:
             self._permutation = epoch_permutation(self._samples, self._seed, epoch)
             self._epoch = epoch
-        start = (k * self._world_size + self._rank) * self._batch
-        return self._permutation[start : start + self._batch]
+        everyone = self._world_size * self._batch
+        found = self._permutation[k * everyone : (k + steps) * everyone]
+        return found.reshape(steps, self._world_size, self._batch)[:, self._rank]
 
 
 class StreamShard(Shard):
@@ -93,11 +100,12 @@ class StreamShard(Shard):
     """
 
     @override
-    def _of_epoch(self, epoch: int, k: int) -> NDArray[np.int64]:
+    def _of_epoch(self, epoch: int, k: int, steps: int) -> NDArray[np.int64]:
         streams = self._rank * self._batch + np.arange(self._batch, dtype=np.int64)
         offset = epoch_offset(self._samples, self._seed, epoch)
-        found: NDArray[np.int64] = (offset + streams * self.steps_per_epoch + k) % self._samples
-        return found
+        batches = k + np.arange(steps, dtype=np.int64)[:, None]
+        found: NDArray[np.int64] = offset + streams * self.steps_per_epoch + batches
+        return found % self._samples
 
 
 def make_shard(

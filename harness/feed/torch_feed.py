@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,48 +51,72 @@ class DeviceFeed(TorchFeed):
         super().__init__(shard)
         self._picked = picked
         check_fits("device", samples, _room(device))
-        self._inputs, self._targets = _whole(samples, device)
-
-        self._ahead = IndicesAhead(shard, device)
+        self._arrays = _whole(samples, device)
+        self._ahead = IndicesAhead(shard, device) if device.type == "cuda" else None
 
     @override
-    def _take(self, position: int) -> TorchBatch:
-        index = self._ahead.at(position)
-        return self._inputs.index_select(0, index), self._targets.index_select(0, index)
+    def _take(self, position: int) -> TorchBatch | Picked:
+        batch = Picked(self._arrays, self._index(position))
+        if self._picked:
+            return batch
+        inputs, targets = batch
+        return inputs, targets
+
+    def _index(self, position: int) -> torch.Tensor:
+        if self._ahead is None:
+            return torch.from_numpy(self._shard.at(position))
+        return self._ahead.at(position)
+
+    @override
+    def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
 
 
 class IndicesAhead:
-    """The sample indices of steps to come, brought to the device many at a time.
+    """The sample indices of steps to come, brought to a GPU many at a time.
 
-    A copy for each step would cost the host as much as launching a small model's whole step.
+    A copy for each step would cost the host as much as launching a small model's whole step, and an
+    epoch's order, which takes milliseconds to draw, would keep it from launching any. So a thread
+    makes the next table meanwhile; it alone asks the shard.
     """
 
     def __init__(self, shard: Shard, device: torch.device) -> None:
         self._shard = shard
         self._device = device
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="indices")
         self._first = 0
-        self._rows: tuple[torch.Tensor, ...] = ()
+        self._table = torch.zeros(0, 0, dtype=torch.int64)  # (steps, batch) on the device
+        self._next: tuple[int, Future[torch.Tensor]] | None = None  # and the step it begins with
 
     def at(self, position: int) -> torch.Tensor:
         """Return the indices of a step's batch, (batch,), on the device."""
         row = position - self._first
-        if not 0 <= row < len(self._rows):
-            self._read(position)
-            row = 0
-        return self._rows[row]
+        if not 0 <= row < len(self._table):
+            self._table, self._first, row = self._made(position), position, 0
+        return self._table[row]
 
-    def _read(self, position: int) -> None:
-        first = self._shard.at(position)
-        # Not into the next epoch: its order is drawn when it is needed.
-        left = self._shard.steps_per_epoch - position % self._shard.steps_per_epoch
-        steps = max(1, min(left, _INDICES // max(1, len(first))))
-        table = np.stack([first, *(self._shard.at(position + k) for k in range(1, steps))])
-        self._first = position
-        rows = torch.from_numpy(table)
-        if self._device.type == "cuda":
-            # From other memory a copy waits for all that the device has queued.
-            rows = rows.pin_memory().to(self._device, non_blocking=True)
-        self._rows = rows.unbind()
+    def close(self) -> None:
+        """Let the thread go."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _made(self, position: int) -> torch.Tensor:
+        if self._next is None or self._next[0] != position:
+            self._next = position, self._thread.submit(self._make, position)
+        table = self._next[1].result()
+        after = position + len(table)
+        self._next = after, self._thread.submit(self._make, after)
+        return table.to(self._device, non_blocking=True)
+
+    def _make(self, position: int) -> torch.Tensor:
+        batch = len(self._shard.at(position))
+        rows = self._shard.rows(position, max(1, _INDICES // batch))
+        table = torch.from_numpy(np.ascontiguousarray(rows))
+        if self._device.type != "cuda":
+            return table
+        # From other memory the copy would wait for all that the device has queued.
+        with torch.cuda.device(self._device):  # a new thread is at GPU 0, whoever it works for
+            return table.pin_memory()
 
 
 class HostFeed(TorchFeed):

@@ -31,6 +31,8 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     },
 }
 
+PIECES = {"groups": 2, "fusion_threshold_mb": 0, "async_completion": True, "cycle_time_ms": 0}
+
 Losses = Callable[..., NDArray[np.float64]]
 
 
@@ -78,7 +80,7 @@ def test_it_has_the_losses_of_the_eager_step(workload: str, losses: Losses) -> N
     [
         ("horovod", {}),
         ("horovod", {"execution": {"compile": True}}),
-        ("horovod", {"horovod": {"groups": 2, "async_completion": True, "cycle_time_ms": 0}}),
+        ("horovod", {"horovod": PIECES}),
         ("ddp", {}),
         ("ddp", {"execution": {"compile": True}}),
     ],

@@ -19,6 +19,9 @@ from harness.feed.shard import Shard, make_shard
 from workloads.api import ArraySamples, Batch, Order
 
 torch = pytest.importorskip("torch")
+
+from harness.feed import torch_feed  # noqa: E402
+
 CPU = torch.device("cpu")
 COUNT = 23
 KINDS = ("device", "host", "disk")
@@ -203,3 +206,32 @@ def test_the_room_of_a_host_counts_its_ranks(monkeypatch: pytest.MonkeyPatch) ->
     found = fits.host_room()
     assert found.ranks == 4
     assert 0 < found.free_bytes <= found.total_bytes
+
+
+@pytest.mark.parametrize("order", ["shuffled", "streams"])
+@pytest.mark.parametrize("table", [4, 64])
+def test_indices_made_ahead_are_the_shards(
+    order: Order, table: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step by step over tables and epochs, and wherever the feed is told to go."""
+    monkeypatch.setattr(torch_feed, "_INDICES", table)
+    shard = make_shard(order, COUNT, 2, 0, 2, 7)
+    ahead = torch_feed.IndicesAhead(make_shard(order, COUNT, 2, 0, 2, 7), CPU)
+    try:
+        for position in [*range(14), 3, 4, 12, 0, *range(9, 22)]:
+            assert ahead.at(position).tolist() == shard.at(position).tolist()
+    finally:
+        ahead.close()
+    assert not [one for one in threading.enumerate() if one.name.startswith("indices")]
+
+
+def test_a_batch_for_a_captured_step_is_left_to_be_gathered() -> None:
+    shards = [make_shard("shuffled", COUNT, 4, 0, 1, 7) for _ in range(2)]
+    plain = torch_feed.make_feed("device", numbered(), shards[0], CPU)
+    picked = torch_feed.make_feed("device", numbered(), shards[1], CPU, picked=True)
+    for _ in range(8):
+        batch, left = plain.next(), picked.next()
+        assert isinstance(left, torch_feed.Picked)
+        for mine, other in zip(batch, left, strict=True):
+            assert torch.equal(mine, other)
+    assert left.arrays[0].shape == (COUNT, 2, 3)

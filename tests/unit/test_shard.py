@@ -132,6 +132,17 @@ def test_any_step_can_be_asked_for(steps: list[int], order: Order) -> None:
     assert shard.step == 61
 
 
+@given(st.integers(0, 30), st.integers(1, 12), st.sampled_from(["shuffled", "streams"]))
+def test_many_steps_at_once_are_the_single_ones(step: int, steps: int, order: Order) -> None:
+    """Up to the end of the first one's epoch."""
+    shard = make_shard(order, 23, 2, 1, 2, 7)
+    rows = shard.rows(step, steps)
+    left = shard.steps_per_epoch - step % shard.steps_per_epoch
+    assert rows.shape == (min(steps, left), 2)
+    for k, row in enumerate(rows):
+        np.testing.assert_array_equal(row, shard.at(step + k))
+
+
 def test_the_order_is_the_workloads() -> None:
     assert type(make_shard("shuffled", 12, 4, 0, 3, seed=1)) is Shard
     assert type(make_shard("streams", 12, 4, 0, 3, seed=1)) is StreamShard

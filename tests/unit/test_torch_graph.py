@@ -195,6 +195,22 @@ def test_a_marked_step_has_every_boundary_and_trains_the_same() -> None:
     assert (np.diff(marks, axis=1) > 0).all()
 
 
+@pytest.mark.parametrize("make", [graphed, flat])
+def test_graphs_of_marked_steps_are_captured_before_the_first_of_them(
+    make: Callable[..., Any],
+) -> None:
+    recorder = Recorder()
+    step = make(linear(), recorder=recorder)
+    step.expect_marks(3)  # nothing to capture yet
+    for seed in range(EAGER_STEPS + 1):
+        step.run(batch(seed=seed))
+    step.expect_marks(3)
+    captured = recorder.captured
+    assert captured == 2 + 3
+    step.run_marked(batch)
+    assert recorder.captured == captured
+
+
 class InBackward(GraphStep):
     """Has its all-reduce in the captured backward pass, as DDP has."""
 
@@ -260,8 +276,12 @@ def test_what_does_not_fit_the_captured_tensors_is_captured_anew() -> None:
     first = step.snapshot()  # before the optimiser has a state
     for seed in range(EAGER_STEPS + 2):
         step.run(batch(seed=seed))
+    assert recorder.captured == 2
+    scopes = recorder.eager_scopes
     step.restore(first)
-    same_training(one, step, [batch(seed=seed) for seed in range(4)])
+    same_training(one, step, [batch(seed=seed) for seed in range(EAGER_STEPS + 1)])
+    # Eager first: the optimiser's state is made anew, and in a graph it would be in every replay.
+    assert recorder.eager_scopes == scopes + 3 * EAGER_STEPS
     assert recorder.captured == 4
 
 

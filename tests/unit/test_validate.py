@@ -110,6 +110,10 @@ REFUSED: dict[str, tuple[dict[str, Any], Machine, type[HarnessError], str]] = {
          "measure": {"warmup_steps": 23}},
         GPU, ValidationError, "warmup_steps 23 is too short; set it to 24",
     ),
+    "pieces that would be fused again": (
+        {"execution": {"graph": True}, "horovod": {"groups": 2}},
+        GPU, ValidationError, "set horovod.fusion_threshold_mb: 0",
+    ),
     "graph and adasum": (
         {"execution": {"graph": True}, "horovod": {"op": "adasum"}},
         GPU, ValidationError, "adasum",

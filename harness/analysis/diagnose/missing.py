@@ -79,11 +79,16 @@ def _of_phases(subject: Subject) -> Iterator[Missing]:
     if absent:
         words = ", ".join(name.removesuffix("_s").replace("_", " ") for name in absent)
         yield Missing(
-            f"{words}: this engine cannot mark them with this execution",
-            "execution.compile: false, deterministic: false, or framework torch"
-            if subject.curve.framework == "tensorflow"
-            else "another engine",
+            f"{words}: this engine cannot mark them with this execution", _could_mark(subject)
         )
+
+
+def _could_mark(subject: Subject) -> str:
+    if subject.curve.framework == "tensorflow":
+        return "execution.compile: false, deterministic: false, or framework torch"
+    if subject.config["execution.graph"] == "True":
+        return "execution.graph: false, or engine horovod"
+    return "another engine"
 
 
 def _compute_is_most(subject: Subject) -> bool:

@@ -6,7 +6,7 @@ its share: ``phase · window's step / sum of the phases``, and the parts add up 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,9 +23,11 @@ from harness.stats import BlockKey
 
 FloatOrDraws = TypeVar("FloatOrDraws", float, Draws)
 NEED_PHASES = (
-    "needs the phases of a step: run the sweep with measure.instruments: [phases] (an engine that "
-    "cannot mark forward and backward apart, e.g. with execution.compile, has none)"
+    "needs the phases of a step: run the sweep with measure.instruments: [phases] (where forward "
+    "and backward cannot be marked apart there are none: TensorFlow with execution.compile, DDP "
+    "with execution.graph)"
 )
+_APART = 0.1
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,16 @@ def step_parts(launch: Launch) -> StepParts | None:
         wait_s=(launch.wait_s or 0.0) * scale if exposed else 0.0,
         transfer_s=(launch.transfer_s or 0.0) * scale if exposed else 0.0,
     )
+
+
+def marked_apart(point: Point) -> Iterator[str]:
+    """Say so where marked steps are far from the window's: their shares may be others, too."""
+    apart = point.phases_minus_step or 0.0
+    if abs(apart) > _APART:
+        yield (
+            f"marked steps took {100 * apart:+.0f} % of the window's at N = {point.world_size}: "
+            "phases count by their share of it".replace("-", "−")
+        )
 
 
 def measured_points(curve: Curve) -> tuple[Measured, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.analysis.models.api import Parameter, Place, Term
-from harness.analysis.models.measured import timeline_parts
+from harness.analysis.models.measured import marked_apart, timeline_parts
 from harness.analysis.models.mechanism_fit import Fitted
 from harness.analysis.models.mechanism_inputs import Inputs
 from harness.analysis.models.negotiation import growth_text
@@ -17,7 +17,6 @@ from harness.analysis.texts import seconds_text
 #: Measured waits outside of this range are said to be other than independent ranks would wait.
 _LIKE_JITTER = (0.5, 2.0)
 #: Phases that are further from the window's step than this are named.
-_APART = 0.1
 
 
 def terms_of(inputs: Inputs, fitted: Fitted, place: Place) -> tuple[Term, ...]:
@@ -106,12 +105,8 @@ def _notes(inputs: Inputs, fitted: Fitted) -> Iterator[str]:
     if inputs.curve.scaling == "strong":
         yield from _strong_notes(inputs)
     apart = [(one, one.point.phases_minus_step or 0.0) for one in inputs.reduced]
-    far, most = max(apart, key=lambda pair: abs(pair[1]))
-    if abs(most) > _APART:
-        yield (
-            f"marked steps took {100 * most:+.0f} % of the window's at N = {far.place.world_size}: "
-            "phases count by their share of it".replace("-", "−")
-        )
+    far, _ = max(apart, key=lambda pair: abs(pair[1]))
+    yield from marked_apart(far.point)
 
 
 def _jitter_notes(inputs: Inputs, fitted: Fitted) -> Iterator[str]:

@@ -24,6 +24,7 @@ from harness.analysis.models.measured import (
     NEED_PHASES,
     Facts,
     facts_of,
+    marked_apart,
     step_parts,
     timeline_parts,
 )
@@ -196,7 +197,7 @@ def _filled(
         replayed=_rates(scene, steps),
         gain=_marked(scene, log_mean_interval(gains)),
         parts=tuple(part for part in parts if part.before_s or part.after_s),
-        assumptions=tuple(assumptions),
+        assumptions=(*assumptions, *marked_apart(scene.point)),
     )
 
 

@@ -25,8 +25,10 @@ SYNCHRONISED = [
     "compile",
     "layers",
     "clipped",
+    "graph",
+    "graph of parts",
 ]
-OF_HOROVOD = ["groups", "fp16", "adasum", "adasum fp16"]
+OF_HOROVOD = ["groups", "fp16", "graph in pieces", "graph in fp16", "adasum", "adasum fp16"]
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,38 @@ def test_a_fused_or_compiled_step_is_the_same_step(answers: Answers) -> None:
     assert options == {
         "execution.fused_optimiser: true": "1 of 1 parameter groups of SGD are fused",
         "execution.compile: true": "torch.compile made 1 graphs, and broke off 0 times",
+    }
+
+
+def test_a_captured_step_is_the_same_step(answers: Answers) -> None:
+    """Through the engine, with what captures on a GPU replaced; the all-reduces are real."""
+    for name, eager in (("graph", "plain"), ("graph of parts", "accumulate")):
+        np.testing.assert_allclose(losses(answers, name), losses(answers, eager), rtol=TOLERANCE)
+    if "graph in pieces" in answers[0]:
+        for name, rtol in (("graph in pieces", TOLERANCE), ("graph in fp16", 1e-3)):
+            np.testing.assert_allclose(losses(answers, name), losses(answers, "plain"), rtol=rtol)
+
+
+def test_what_a_captured_step_was_asked_for_is_in_force(horovod: Answers) -> None:
+    found = horovod[0]
+    assert (
+        "fused update, captured after 3 eager steps"
+        in found["graph"]["options"]["execution.graph: true"]
+    )
+    assert "in 2 pieces of" in found["graph in pieces"]["options"]["horovod.groups: 2"]
+    assert found["graph in fp16"]["wire_bytes"] * 2 == found["graph in fp16"]["gradient_bytes"]
+    assert "float16" in found["graph in fp16"]["options"]["horovod.compression: fp16"]
+
+
+def test_ddps_knobs_are_read_back(answers: Answers) -> None:
+    if "knobs" not in answers[0]:
+        assert "adasum" in answers[0]  # Horovod's launch
+        return
+    assert_in_step(answers, "knobs")
+    assert answers[0]["knobs"]["options"] == {
+        "ddp.bucket_mb: 0.001": "bucket_cap_bytes: 1048",
+        "ddp.gradient_as_bucket_view: true": "gradient_as_bucket_view: 1",
+        "ddp.static_graph: true": "static_graph: 1",
     }
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from harness.config import RunConfig
-from harness.config.models import Execution, HorovodTuning
+from harness.config.models import DdpTuning, Execution, HorovodTuning
+from harness.engines import ddp, torch_graph
 from harness.engines.api import Engine, Step
 from harness.engines.registry import create
 from harness.engines.torch_step import TorchStep
@@ -74,6 +77,25 @@ def batches(rank: int) -> list[Any]:
     ]
 
 
+class AtOnce:
+    """Takes the place of CUDA: captures nothing, and replays by running it."""
+
+    def __init__(self, device: torch.device) -> None:
+        assert device.type == "cpu"
+
+    def record(self, body: Any) -> Any:
+        return body
+
+    def eager(self) -> Any:
+        return nullcontext()
+
+    def event(self) -> Any:
+        return SimpleNamespace(record=lambda: None)
+
+    def after(self, event: Any) -> Any:
+        return nullcontext()
+
+
 def train(step: Step, mine: list[Any]) -> dict[str, Any]:
     losses = step.losses([step.run(batch) for batch in mine])
     return {
@@ -93,12 +115,21 @@ def norm(step: Any) -> float:
 
 
 def variant(
-    engine: Engine, made: Parts, mine: list[Any], horovod: Any = None, **execution: Any
+    engine: Engine,
+    made: Parts,
+    mine: list[Any],
+    horovod: Any = None,
+    ddp: Any = None,
+    **execution: Any,
 ) -> dict[str, Any]:
     """Train with other options than the launch's, under the same Horovod."""
     config: RunConfig = engine.config
     engine.config = config.model_copy(
-        update={"execution": Execution(**execution), "horovod": HorovodTuning(**(horovod or {}))}
+        update={
+            "execution": Execution(**execution),
+            "horovod": HorovodTuning(**(horovod or {})),
+            "ddp": DdpTuning(**(ddp or {})),
+        }
     )
     try:
         found = train(engine.build(made, RATE), mine)
@@ -168,6 +199,8 @@ def options(engine: Engine, rank: int) -> dict[str, Any]:
         "all": conv(channels_last=True, precision="bf16", accumulate=2, fused_optimiser=True),
         "compile": variant(engine, parts(layers), mine, compile=True),
         "layers": variant(engine, parts(layers), mine),
+        "graph": conv(graph=True),
+        "graph of parts": conv(graph=True, accumulate=2),
         "clipped": variant(engine, parts(layers, 0.5), mine),
         "clipped alone": alone(parts(layers, 0.5), [batches(0), batches(1)]),
         "alone": alone(parts(layers), [batches(0), batches(1)]),
@@ -178,6 +211,8 @@ def options(engine: Engine, rank: int) -> dict[str, Any]:
             "groups": conv({"groups": 2}),
             "too many groups": conv({"groups": 100}),
             "fp16": conv({"compression": "fp16"}),
+            "graph in pieces": conv({"groups": 2}, graph=True),
+            "graph in fp16": conv({"compression": "fp16"}, graph=True),
             "adasum": conv({"op": "adasum"}),
             "adasum fp16": conv({"op": "adasum", "compression": "fp16"}, accumulate=2),
             "adasum clipped": variant(engine, parts(layers, 0.5), mine, {"op": "adasum"}),
@@ -186,6 +221,9 @@ def options(engine: Engine, rank: int) -> dict[str, Any]:
             "cycle": conv({"cycle_time_ms": 0.5}),
             "hierarchical": conv({"hierarchical_allreduce": True}),
         }
+    if engine.name == "ddp":
+        knobs = {"bucket_mb": 0.001, "gradient_as_bucket_view": True, "static_graph": True}
+        answer |= {"knobs": variant(engine, parts(convolutions), mine, ddp=knobs)}
     return answer
 
 
@@ -233,6 +271,8 @@ def deterministic(engine: Engine, rank: int) -> dict[str, Any]:
 
 def main() -> None:
     spec = RunSpec.read(Path(sys.argv[1]))
+    for module in (torch_graph, ddp):
+        module.CudaRecorder = AtOnce  # type: ignore[attr-defined]
     engine = create(spec.config, spec.resolved)
     world = engine.start()
     what = {"options": options, "deterministic": deterministic}[sys.argv[2]]

@@ -8,11 +8,12 @@ or the shell or the sshd of a connection, which end when the launcher is gone.
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 
 from harness.processes import MARKER, read_process
 
@@ -32,15 +33,15 @@ def start(timeout_s: float) -> None:
     The number of a runner on another node names a stranger here, whose end means nothing. A program
     that no runner started (it has no launch's marker) may outlive the shell that started it.
     """
-    deadline = time.monotonic() + timeout_s + GRACE_S
-    # Where a rank hangs is what its log should end with; the interpreter's lock is not needed.
-    faulthandler.dump_traceback_later(max(0.9 * timeout_s - STACKS_S, timeout_s / 2))
+    now = time.monotonic()
+    deadline = now + timeout_s + GRACE_S
+    stacks_at = now + max(0.9 * timeout_s - STACKS_S, timeout_s / 2)
     runner = os.environ.get(RUNNER_PID, "")
     pid = int(runner) if runner.isdigit() and int(runner) in _ancestors() else 0
     if not pid and os.environ.get(MARKER):
         pid = _hang_on_parent()
     born = _start_time(pid) if pid else None
-    threading.Thread(target=_watch, args=(deadline, pid, born), daemon=True).start()
+    threading.Thread(target=_watch, args=(deadline, stacks_at, pid, born), daemon=True).start()
 
 
 def _hang_on_parent() -> int:
@@ -58,12 +59,32 @@ def _hang_on_parent() -> int:
     return parent
 
 
-def _watch(deadline: float, pid: int, born: int | None) -> None:
+def _watch(deadline: float, stacks_at: float, pid: int, born: int | None) -> None:
+    told = False
     while time.monotonic() < deadline:
         time.sleep(PERIOD_S)
+        if not told and time.monotonic() >= stacks_at:
+            told = True
+            _tell_stacks()
         if born is not None and _start_time(pid) != born:
             _leave("the process that started this launch is gone")
     _leave("the launch's time limit is over")
+
+
+def _tell_stacks() -> None:
+    """Write where every other thread is: where a rank hangs is what its log should end with.
+
+    Under the interpreter's lock: ``faulthandler`` needs none, and crashes a process whose threads
+    go on meanwhile. A thread that holds the lock for ever leaves no stacks.
+    """
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        if ident != threading.get_ident():
+            stack = "".join(traceback.format_stack(frame))
+            text = (
+                f"hvdscale: the time limit is near; thread {names.get(ident, ident)} is at\n{stack}"
+            )
+            os.write(2, text.encode(errors="replace"))
 
 
 def _leave(why: str) -> None:

@@ -34,6 +34,7 @@ from harness.validate import check_point, settled
 _FINAL = ("failed", "timeout", "stalled")  # another try would end alike
 DEFAULT = "default"  # the origin of the first trial
 _TIMES_THE_DEFAULT = 10  # a trial's time limit, where the user's is not shorter
+_HOPELESS = 5  # failed launches, where none has run
 _LEAST_LIMIT_S = 60.0
 REPEAT = 0  # of every trial: the search measures each tuning once
 
@@ -142,6 +143,8 @@ class Search:
             if trial is None:  # cancelled: a signal has asked to end
                 return
             self._trials.append(trial)
+            if self._is_hopeless():  # and not over: once the cause is mended, it goes on
+                return self._report.note(f"none of {_HOPELESS} settings has run: {trial.cause}")
             self._divide()
             try:
                 candidate = proposals.send(trial.rate)
@@ -200,11 +203,19 @@ class Search:
                 return replace(trial, cause=_cause(record))
         return None
 
+    def _is_hopeless(self) -> bool:
+        """Say whether so many launches failed, and none ran, that another setting is no cure."""
+        ran = any(trial.rate is not None for trial in self._trials)
+        failed = sum(trial.rate is None and not trial.illegal for trial in self._trials)
+        return not ran and failed >= _HOPELESS
+
     def _has_time(self) -> bool:
         """Say whether one more launch leaves the validation its time."""
         costs, state = self.costs(), self._memory.state
-        if costs is None or state.blocks is None:
-            return True
+        if (
+            costs is None or state.blocks is None
+        ):  # nothing has run, so there is nothing to validate
+            return self._memory.now_s < self._request.budget_s
         reserved_s = Validation(state.blocks, state.autotune).takes_s(costs)
         return self._memory.now_s + costs.launch_s + reserved_s <= self._request.budget_s
 

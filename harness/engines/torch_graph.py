@@ -10,9 +10,7 @@ What is in brackets is captured. Marked steps have forward and backward apart, w
 A gradient may be reduced in pieces, each as soon as backward has made it: a graph records an event
 for each, and what starts the all-reduce waits for that.
 
-An engine whose all-reduce the host has to wait for may leave that, and the update, to the beginning
-of the next step: then the host brings the next batch meanwhile, and the device does the same work
-in the same order. Whatever else is asked of a step finishes it first.
+The end of a step may be left to the next one: see ``torch_unfinished``.
 
 Capture is of this thread alone: threads of Horovod and NCCL go on using the device meanwhile.
 """
@@ -25,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from harness.config.models import Execution
@@ -33,11 +30,12 @@ from harness.engines import active, torch_probe
 from harness.engines.active import Finding
 from harness.engines.torch_memory import raise_if_memory
 from harness.engines.torch_recorder import CudaRecorder, Recorder, Replay
-from harness.engines.torch_step import TorchStep, nothing
+from harness.engines.torch_step import nothing
+from harness.engines.torch_unfinished import UnfinishedStep
 from harness.errors import LaunchError
 from harness.feed.torch_copy import TorchBatch
 from harness.feed.torch_feed import Picked
-from workloads.api import Parts, Samples
+from workloads.api import Parts
 
 #: Enough for cuDNN to choose, for the optimiser's state, and for a first compilation.
 EAGER_STEPS = 3
@@ -78,7 +76,7 @@ def compiles_update(execution: Execution) -> bool:
     return execution.compile and not execution.fused_optimiser
 
 
-class GraphStep(TorchStep):
+class GraphStep(UnfinishedStep):
     """One step by replays. Engines differ in ``_collect``, ``_reduce`` and ``_before_update``."""
 
     #: Whether the all-reduce is captured with the backward pass, so that a step without it is
@@ -101,7 +99,6 @@ class GraphStep(TorchStep):
         self._eager_steps = self._eager_left = eager_steps
         self._programs: dict[tuple[bool, bool], _Program] = {}
         self._batch: TorchBatch | Picked | None = None  # where the graphs read it
-        self._unfinished: Replay | None = None  # the update of a step whose all-reduce goes on
         self._updates = 0
         self._compiled_update: Any = None
         if compiles_update(execution):
@@ -114,9 +111,11 @@ class GraphStep(TorchStep):
     def _step(self, next_batch: Callable[[], Any], mark: Callable[[], None], sync: bool) -> Any:
         if mark is not nothing:
             self._finish()
-        size = self._load(next_batch())
-        mark()
+        batch = next_batch()
+        size = len(_read_by_graphs(batch)[0])
         try:
+            self._load(batch)
+            mark()
             self._finish()
             if self._eager_left > 0:
                 self._eager_left -= 1
@@ -146,29 +145,14 @@ class GraphStep(TorchStep):
         program.update()
         return loss
 
-    def _finish(self) -> None:
-        """Wait for an all-reduce that goes on, and update."""
-        if self._unfinished is not None:
-            update, self._unfinished = self._unfinished, None
-            self._wait_reduced()
-            update()
-
-    def _start_reduce(self, sync: bool) -> bool:
-        """Start the all-reduce of a step whose end can be left to the next; say whether it was."""
-        return False
-
-    def _wait_reduced(self) -> None:
-        """Wait, or have the device wait, for what ``_start_reduce`` has started."""
-        raise NotImplementedError
-
     def _mark_local_end(self, mark: Callable[[], None]) -> None:
         if self._reduces_in_backward:
             self._clock.skip()
         else:
             mark()
 
-    def _load(self, batch: TorchBatch | Picked) -> int:
-        """Bring a batch to where the graphs read it; return its samples."""
+    def _load(self, batch: TorchBatch | Picked) -> None:
+        """Bring a batch to where the graphs read it."""
         new = _read_by_graphs(batch)
         if self._batch is None:
             kept = [one.clone() for one in new]
@@ -176,7 +160,7 @@ class GraphStep(TorchStep):
                 self._batch = Picked(batch.arrays, kept[0])
             else:
                 self._batch = kept[0], kept[1]
-            return len(new[0])
+            return
         for mine, other in zip(_read_by_graphs(self._batch), new, strict=True):
             if mine.shape != other.shape:
                 raise LaunchError(
@@ -184,7 +168,6 @@ class GraphStep(TorchStep):
                     f"{tuple(mine.shape)}; a graph has one shape, set it to false"
                 )
             mine.copy_(other)
-        return len(new[0])
 
     def _eager_program(self, sync: bool) -> _Program:
         def run(stage: Callable[[], None]) -> Replay:
@@ -214,9 +197,16 @@ class GraphStep(TorchStep):
             self._forward_stage(sync)
             self._backward_stage(sync)
 
-        forward = record(lambda: self._forward_stage(sync)) if marked else None
-        backward = record((lambda: self._backward_stage(sync)) if marked else both)
-        return _Program(forward, backward, record(self._update_stage))
+        try:
+            forward = record(lambda: self._forward_stage(sync)) if marked else None
+            backward = record((lambda: self._backward_stage(sync)) if marked else both)
+            return _Program(forward, backward, record(self._update_stage))
+        except RuntimeError as error:
+            raise_if_memory(error, len(_read_by_graphs(self._batch)[0]) if self._batch else 0)
+            said = str(error).partition("\n")[0]
+            raise LaunchError(
+                f"execution.graph: the step cannot be captured ({said}); set it to false"
+            ) from error
 
     def _show(self) -> None:
         fused = torch_probe.fused(self.optimiser)
@@ -291,41 +281,6 @@ class GraphStep(TorchStep):
         if self._eager_left == 0 and self._batch is not None:
             self._captured_program(True, True)  # else the first marked step would be the capture
         super().expect_marks(steps)
-
-    @override
-    def device_synchronise(self) -> None:
-        self._finish()
-        super().device_synchronise()
-
-    @override
-    def snapshot(self) -> Any:
-        self._finish()
-        return super().snapshot()
-
-    @override
-    def start_epoch(self) -> None:
-        self._finish()
-        super().start_epoch()
-
-    @override
-    def gradient(self, batch: tuple[Any, ...]) -> torch.Tensor:
-        self._finish()
-        return super().gradient(batch)
-
-    @override
-    def evaluate(self, samples: Samples) -> dict[str, float]:
-        self._finish()
-        return super().evaluate(samples)
-
-    @override
-    def weights(self) -> dict[str, NDArray[Any]]:
-        self._finish()
-        return super().weights()
-
-    @override
-    def checksum(self) -> str:
-        self._finish()
-        return super().checksum()
 
     @override
     def set_learning_rate(self, rate: float) -> None:

@@ -320,6 +320,18 @@ def test_a_batch_still_to_be_gathered_is_gathered_in_the_graph() -> None:
         other.run(Picked(arrays, torch.arange(5)))
 
 
+def test_a_step_that_cannot_be_captured_is_said_in_one_line() -> None:
+    class Refusing(Recorder):
+        def record(self, body: Callable[[], None]) -> Callable[[], None]:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
+
+    step = graphed(linear(), recorder=Refusing())
+    for seed in range(EAGER_STEPS):
+        step.run(batch(seed=seed))
+    with pytest.raises(LaunchError, match=r"not permitted when stream is capturing\); set it to"):
+        step.run(batch())
+
+
 class Doubled(FlatGraphStep):
     """A world of two ranks with the same gradient: the sum is twice the one."""
 

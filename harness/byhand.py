@@ -112,13 +112,18 @@ def config_of(
     if "cores_per_rank" not in data and environ.get("OMP_NUM_THREADS", "").isdigit():
         data["cores_per_rank"] = _threads(int(environ["OMP_NUM_THREADS"]), place)
     if data["engine"] == "none":
-        for key in ("backend", "horovod"):
+        for key in ("backend", "horovod", "ddp"):
             if data.get(key):
                 raise ConfigError(
                     f"{key}: engine none reduces nothing, so it would have no effect; leave it "
                     "out, or start the ranks with mpirun or horovodrun"
                 )
     if data["engine"] == "horovod":
+        if data.get("ddp"):
+            raise ConfigError(
+                "ddp: these are knobs of engine ddp, and this is horovod, so they would have no "
+                "effect; leave them out, or give --engine ddp"
+            )
         tuning.check_environment(environ)
         _add_horovod(data, place, environ)
     return validated(RunConfig, data, WHERE)

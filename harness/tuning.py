@@ -180,3 +180,12 @@ def _whole(environ: Mapping[str, str], name: str) -> int:
         return int(environ[name])
     except ValueError:
         raise ConfigError(f"environment: {name}={environ[name]!r} is not a whole number") from None
+
+
+def check_free_to_choose(environ: Mapping[str, str], otherwise: str) -> None:
+    """Raise ConfigError where ``fixed_by`` names a variable; ``otherwise`` is what else helps."""
+    for name in fixed_by(environ)[:1]:
+        raise ConfigError(
+            f"environment: {name}={environ[name]} would keep Horovod's autotuner from choosing "
+            f"it; unset it, or {otherwise}"
+        )

@@ -20,7 +20,7 @@ from harness.legal import CombinationError, is_here, resolve, slurm_mpi_plugin
 from harness.options import check_options
 from harness.paths import default_data_dir
 from harness.spec import Resolved
-from harness.tuning import check_autotune, check_environment
+from harness.tuning import check_autotune, check_environment, check_free_to_choose
 from workloads import registry
 from workloads.api import OptionValue, WorkloadError, resolve_options
 
@@ -99,6 +99,8 @@ def plan(
     launches |= {key: point for key, (point, _) in kept.items()}
     if any(config.engine == "horovod" for config in launches.values()):
         check_environment(environ)
+    if any(config.horovod.autotune for config in (*launches.values(), *timelines.values())):
+        check_free_to_choose(environ, "leave horovod.autotune out")
     return Plan(
         launches=tuple(launches.values()),
         timelines=tuple(timelines.values()),

@@ -121,6 +121,13 @@ def _settled(
     if tuning is not None:
         if config.engine != "horovod":
             raise ConfigError(f"--tuning is for Horovod, which {place.launcher} starts none of")
+        if "horovod" not in request.libraries:
+            raise ConfigError("--tuning is for Horovod, which --libraries leaves out; add horovod")
+        if config.horovod.autotune:
+            raise ConfigError(
+                f"--tuning {tuning}: with autotune Horovod would try settings while it is timed; "
+                "give what it has found instead"
+            )
         options.check_options(config, resolved, machine)
     if resolved.device == "cuda":
         # torch's own NCCL must say what it is, also beside a Horovod that uses none.

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 RESULTS = Path("results")
+_MAX_SEED = 2**32 - 1  # the optimiser's generator takes no larger one
 
 
 def tune(
@@ -47,7 +48,9 @@ def tune(
         int | None, typer.Option("--trials", min=1, metavar="K", help="At most (default: by time).")
     ] = None,
     blocks: Annotated[int, typer.Option("--blocks", min=1, help="Of the validation.")] = 5,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the search.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=_MAX_SEED, metavar="S", help="Of the search.")
+    ] = 1,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="The preset (default: tuned.yaml in results)."),

@@ -13,6 +13,7 @@ from harness.config.flat import Flat, flatten, is_axis
 from harness.config.load import GROUPS
 from harness.config.models import Frozen, RunConfig
 from harness.config.placement import Placement
+from harness.config.tuning_presets import PATH
 from harness.errors import ConfigError, did_you_mean
 
 #: By path, the values of which a point has (one of) them to be taken out.
@@ -51,6 +52,11 @@ def _check_key(key: str, where: str) -> None:
         near = did_you_mean(name, RunConfig.model_fields)
         raise ConfigError(f"{where}: exclude: {key}: unknown key{near}")
     known = list(GROUPS[name].model_fields) if name in GROUPS else []
+    if key == PATH:
+        raise ConfigError(
+            f"{where}: exclude: {key}: a point has the knobs of its preset and not the name; "
+            "exclude by a knob, e.g. horovod.cycle_time_ms: 0"
+        )
     if name in GROUPS and not inner:
         raise ConfigError(f"{where}: exclude: {key}: name a key of it, e.g. {key}.{known[0]}")
     # A workload's own options are known to the workload only.

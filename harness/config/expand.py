@@ -203,9 +203,10 @@ def _rows(sweep: Sweep, where: str) -> Iterator[tuple[Flat, bool]]:
     excludes = [parse_exclude(entry, where) for entry in sweep.exclude]
     vain = set(range(len(excludes)))
     count = 0
-    for included, source in _sources(flat, sweep):
+    for named, source in _sources(flat, sweep):
+        included = named is not None
         for made in _multiply(source, sweep.zip, where):
-            row = with_preset_in_row(made)
+            row = with_preset_in_row(made, named or ())
             if not included:
                 hits = [index for index, entry in enumerate(excludes) if matches(row, entry)]
                 vain.difference_update(hits)
@@ -220,8 +221,9 @@ def _rows(sweep: Sweep, where: str) -> Iterator[tuple[Flat, bool]]:
         raise ConfigError(f"{where}: exclude: no point is like {entry}; take it out, or correct it")
 
 
-def _sources(flat: Flat, sweep: Sweep) -> Iterator[tuple[bool, Flat]]:
-    yield False, flat
+def _sources(flat: Flat, sweep: Sweep) -> Iterator[tuple[Flat | None, Flat]]:
+    """Yield what is multiplied out: the sweep itself, and each ``include`` with what it names."""
+    yield None, flat
     for entry in sweep.include:
         named = flatten(entry)
         # An include fixes what it names; of every other axis it takes the first value, so that
@@ -231,7 +233,7 @@ def _sources(flat: Flat, sweep: Sweep) -> Iterator[tuple[bool, Flat]]:
             rest.pop("batch_size", None)
         if "batch_size" in named or named.get("scaling") == "weak":
             rest.pop("global_batch_size", None)
-        yield True, {**rest, **named}
+        yield named, {**rest, **named}
 
 
 def _multiply(flat: Flat, zips: tuple[tuple[str, ...], ...], where: str) -> Iterator[Flat]:

@@ -22,7 +22,7 @@ from harness.config.models import (
     SweepMeasure,
     WorkloadConfig,
 )
-from harness.config.tuning_presets import KEY, inlined, written_out
+from harness.config.tuning_presets import KEY, inlined, inlined_entry, written_out
 from harness.config.yaml_dialect import dump, load_text
 from harness.errors import ConfigError, did_you_mean
 
@@ -141,12 +141,7 @@ def _with_presets(data: Mapping[str, Any], where: str) -> dict[str, Any]:
         if "horovod" in made:
             made["horovod"] = inlined(made["horovod"])
         if isinstance(made.get("include"), list):
-            made["include"] = [
-                {**one, "horovod": inlined(one["horovod"])}
-                if isinstance(one, Mapping) and "horovod" in one
-                else one
-                for one in made["include"]
-            ]
+            made["include"] = [inlined_entry(one) for one in made["include"]]
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return made

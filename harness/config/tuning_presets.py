@@ -8,7 +8,7 @@ resolved, which has the knobs alone, and so has its id. A preset is a YAML file 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from harness.config.yaml_dialect import load_text
 from harness.errors import ConfigError, did_you_mean
 
 KEY = "preset"
+PATH = f"horovod.{KEY}"
 ABOUT = "about"
 _MAX_BYTES = 1 << 16
 
@@ -58,13 +59,19 @@ def with_preset(data: Any) -> Any:
     return {**_value(data[KEY]), **given}
 
 
-def with_preset_in_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a point as flat ``horovod.x: value`` data with its preset resolved likewise."""
-    if f"horovod.{KEY}" not in row:
+def with_preset_in_row(row: dict[str, Any], named: Collection[str] = ()) -> dict[str, Any]:
+    """Return a point as flat ``horovod.x: value`` data with its preset resolved likewise.
+
+    ``named`` are the keys of the ``include`` that the point is of. A preset among them stands
+    before what the sweep says of every point, and behind the keys that the entry names itself.
+    """
+    if PATH not in row:
         return row
-    kept = {key: value for key, value in row.items() if key != f"horovod.{KEY}"}
-    found = {f"horovod.{key}": value for key, value in _value(row[f"horovod.{KEY}"]).items()}
-    return {**found, **kept}
+    kept = {key: value for key, value in row.items() if key != PATH}
+    found = {f"horovod.{key}": value for key, value in _value(row[PATH]).items()}
+    if PATH not in named:
+        return {**found, **kept}
+    return {**kept, **found, **{key: value for key, value in kept.items() if key in named}}
 
 
 def inlined(group: Any) -> Any:
@@ -78,6 +85,18 @@ def inlined(group: Any) -> Any:
         return group
     asked = group[KEY]
     return {**group, KEY: [_value(one) for one in (asked if isinstance(asked, list) else [asked])]}
+
+
+def inlined_entry(entry: Any) -> Any:
+    """Return an entry of ``include`` likewise, where keys may be paths; anything else as it is."""
+    if not isinstance(entry, Mapping):
+        return entry
+    made = dict(entry)
+    if "horovod" in made:
+        made["horovod"] = inlined(made["horovod"])
+    if PATH in made:
+        made[PATH] = inlined({KEY: made[PATH]})[KEY]
+    return made
 
 
 def written_out(group: Mapping[str, Any], defaults: Mapping[str, Any]) -> Fields:
@@ -95,9 +114,9 @@ def _value(preset: Any) -> Fields:
     if isinstance(preset, str):
         return load_tuning_preset(preset)
     if isinstance(preset, Mapping):
-        return _checked(preset, f"horovod.{KEY}")
+        return _checked(preset, PATH)
     raise ConfigError(
-        f"horovod.{KEY}: {preset!r} is no preset; give a name ({_known()}) or a YAML file's path"
+        f"{PATH}: {preset!r} is no preset; give a name ({_known()}) or a YAML file's path"
     )
 
 
@@ -134,7 +153,7 @@ def _read(source: str) -> tuple[str, str]:
         if source in names:
             preset = files("harness") / "presets" / "tuning" / f"{source}.yaml"
             return preset.read_text(encoding="utf-8"), f"tuning preset {source}"
-        if not path.is_file():
+        if not _is_file(path):
             near = did_you_mean(source, names)
             raise ConfigError(
                 f"'{source}' is no file and no tuning preset{near}; tuning presets: {_known()}"
@@ -149,3 +168,10 @@ def _read(source: str) -> tuple[str, str]:
         raise ConfigError(f"{source}: not UTF-8 text; a tuning preset is a YAML file") from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read: {error.strerror or error}") from None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # longer than a name of a file can be
+        return False

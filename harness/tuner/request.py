@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.config import RunConfig, Sweep, apply_overrides, expand, parse_sweep
+from harness.config.identity import point_id
 from harness.config.models import AUTOTUNED, HorovodTuning
 from harness.config.placement import Placement
 from harness.config.tuning_presets import with_preset
@@ -19,7 +20,9 @@ from harness.tuning import AUTOTUNE_STEPS
 from workloads import registry
 
 WHERE = "tune"
-VALIDATION = "-validation"
+VALIDATION = "-validation-"
+_DIGITS = 8  # that tell validations of one name apart
+_LONGEST_NAME = 100 - len(VALIDATION) - _DIGITS  # a folder's name has 100 characters at most
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def request_data(
     named: dict[str, Any] = {"name": workload}
     data = {"workload": named | ({"framework": framework} if framework else {}), **given}
     data = apply_overrides(data, overrides)
-    _check(data)
+    _check(data, workload)
     data.setdefault("name", f"tune-{data['workload']['name']}")
     data.setdefault("engine", "horovod")
     if data["engine"] != "horovod":
@@ -78,7 +81,7 @@ def request_data(
     if "global_batch_size" in data:
         data.setdefault("scaling", "strong")
     if "horovod" in data:
-        data["horovod"] = dict(with_preset(data["horovod"]))
+        data["horovod"] = dict(_group("horovod", with_preset(data["horovod"])))
     # Only the window counts here, and a launch without instruments is over sooner.
     data["measure"] = {"instruments": [], **data.get("measure", {})}
     return {**data, "base": None}
@@ -87,6 +90,11 @@ def request_data(
 def base_of(request: Request) -> RunConfig:
     """Return the point that is tuned, at the user's own tuning; ConfigError where it is many."""
     points = expand(parse_sweep(request.data, WHERE)).points
+    if len(request.name) > _LONGEST_NAME:
+        raise ConfigError(
+            f"{WHERE}: name: longer than {_LONGEST_NAME} characters; the validation's folder is "
+            "named after it"
+        )
     if len(points) != 1:
         raise ConfigError(f"{WHERE}: {len(points)} points; give one value of every key")
     (base,) = points
@@ -108,7 +116,8 @@ def validation_sweep(
 ) -> Sweep:
     """Return the sweep of default, winner and Horovod's autotuner, in interleaved blocks.
 
-    Of the same name always, so that a later search of this name adds to it.
+    Named after what it compares: another winner, or the autotuner beside it, is measured together
+    with a default of the same hour, and not paired with one that an earlier validation has left.
     """
     measure = request.data["measure"]
     base = base_of(request)
@@ -119,14 +128,15 @@ def validation_sweep(
         # What it has found is warmed up like everything else.
         warmup = AUTOTUNE_STEPS + base.measure.warmup_steps
         include.append({"horovod": {"autotune": True}, "measure": {"warmup_steps": warmup}})
-    longest_s = max(timeout_s, measure.get("timeout_s", 0.0))
     data = {
         **request.data,
-        "name": request.name + VALIDATION,
-        "measure": {**measure, "blocks": blocks, "timeout_s": longest_s},
+        "measure": {**measure, "blocks": blocks, "timeout_s": timeout_s},
         "include": include,
     }
-    return parse_sweep(data, f"{WHERE}, validation")
+    where = f"{WHERE}, validation"
+    compared = sorted(point_id(point) for point in expand(parse_sweep(data, where)).points)
+    digits = hashlib.sha256(" ".join(compared).encode()).hexdigest()[:_DIGITS]
+    return parse_sweep({**data, "name": f"{request.name}{VALIDATION}{digits}"}, where)
 
 
 def can_autotune(request: Request) -> str:
@@ -137,11 +147,29 @@ def can_autotune(request: Request) -> str:
     return f"horovod.{fixed[0]} is set, and it would choose that" if fixed else ""
 
 
-def _check(data: Mapping[str, Any]) -> None:
+def _check(data: Mapping[str, Any], workload: str) -> None:
     for key in ("train", "base", "include", "exclude", "zip"):
         if key in data:
             raise ConfigError(f"--set {key}: {WHERE} measures one point; it has no {key}")
-    measure = data.get("measure", {})
+    if _group("workload", data["workload"]).get("name") != workload:
+        raise ConfigError(
+            f"--set workload.name: the workload is {workload}, as WORKLOAD says; take it out"
+        )
+    measure = _group("measure", data.get("measure", {}))
     for key in ("blocks", "ci_target", "max_blocks"):
         if key in measure:
             raise ConfigError(f"--set measure.{key}: see --blocks")
+    if "timeline" in _listed(measure.get("instruments", ())):
+        raise ConfigError(
+            "--set measure.instruments: a timeline measures no throughput; leave timeline out"
+        )
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _group(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"--set {key}: expected keys and values, got {value!r}")
+    return value

@@ -11,7 +11,7 @@ from harness.config import RunConfig, parse_sweep
 from harness.config.models import HorovodTuning
 from harness.config.tuning_presets import load_tuning_preset, tuning_preset_names
 from harness.detect import Machine
-from harness.errors import ConfigError, HarnessError, LaunchError
+from harness.errors import HarnessError, LaunchError
 from harness.paths import default_data_dir
 from harness.runner.alone import alone
 from harness.runner.point import Place, launch_point
@@ -30,7 +30,7 @@ from harness.tuner.searching import DEFAULT, Found, Search
 from harness.tuner.space import Space, legal_space, turned, with_tuning
 from harness.tuner.state import Memory
 from harness.tuner.validating import Validated
-from harness.tuning import fixed_by
+from harness.tuning import check_free_to_choose
 from harness.validate import check_point, plan, settled
 
 PRESET = "tuned.yaml"
@@ -102,12 +102,8 @@ def _job(
     resolved = check_point(base, machine)
     base = settled(base, resolved)
     no_autotune = can_autotune(request)
-    fixed = fixed_by(environ)
-    if fixed and not no_autotune:
-        raise ConfigError(
-            f"environment: {fixed[0]}={environ[fixed[0]]} would keep Horovod's autotuner from "
-            "choosing it; unset it, or give --no-autotune"
-        )
+    if not no_autotune:
+        check_free_to_choose(environ, "give --no-autotune")
 
     def check(config: RunConfig) -> Resolved:
         return check_point(config, machine)

@@ -9,6 +9,8 @@ from pydantic import BaseModel
 
 from harness.analysis.plain import plain
 from harness.analysis.texts import NONE, grid_text, rate_text, ratio_text
+from harness.config.tuning_presets import KEY
+from harness.config.yaml_dialect import dump
 from harness.runner.progress import duration
 from harness.stats import LEVEL
 from harness.tuner.outcome import Outcome
@@ -49,7 +51,8 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     if outcome.launches_failed:
         yield f"  {outcome.launches_failed} launches failed; their records say why"
     if outcome.preset is not None:
-        yield f"  preset: {outcome.preset} (horovod: {{preset: {outcome.preset}}})"
+        use = dump({KEY: str(outcome.preset)}, flow=True)
+        yield f"  preset: {outcome.preset} (horovod: {use})"
 
 
 def _answer(outcome: Outcome) -> str:
@@ -66,7 +69,8 @@ def _answer(outcome: Outcome) -> str:
 
 
 def _said(gain: Gain) -> str:
-    text = f"{ratio_text(gain.ratio)} of {_over(gain)}, {gain.blocks} blocks"
+    blocks = f"{gain.blocks} block{'' if gain.blocks == 1 else 's'}"
+    text = f"{ratio_text(gain.ratio)} of {_over(gain)}, {blocks}"
     if gain.says == "cannot tell":
         return f"no gain shown: one block has no interval ({text})"
     if gain.says == "not shown":

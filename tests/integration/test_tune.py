@@ -72,7 +72,7 @@ def test_it_searches_validates_and_writes_and_does_nothing_twice(
     arms = ["default", "winner"] if found["knobs"] else []
     assert [(arm["name"], arm["blocks"]) for arm in found["arms"]] == [(name, 2) for name in arms]
     if arms:
-        validation = Store.open(tmp_path / "results" / "tune-stress_strain-validation")
+        validation = Store.open(Path(found["validation"]))
         assert len(validation.done_ids()) == 4
         assert found["over_default"]["ratio"]["low"] < found["over_default"]["ratio"]["high"]
 

@@ -111,6 +111,10 @@ class TestUsage:
                 "horovod: engine none reduces nothing",
             ),
             (
+                ["bench", "stress_strain", "--batch-size", "3", "--set", "ddp.bucket_mb=1"],
+                "ddp: engine none reduces nothing",
+            ),
+            (
                 ["bench", "stress_strain", "--batch-size", "3", "--backend", "mpi"],
                 "backend: engine none reduces nothing",
             ),

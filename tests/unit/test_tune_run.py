@@ -48,6 +48,10 @@ def stored(results: Path, name: str = NAME) -> Store:
     return Store.open(results / name)
 
 
+def validations(results: Path) -> list[Path]:
+    return sorted(results.glob(f"{NAME}-validation-*"))
+
+
 def test_the_best_of_the_search_is_validated_and_written(tmp_path: Path) -> None:
     launches = Launches(noisy)
     found = tuned(request(), launches, tmp_path)
@@ -64,7 +68,9 @@ def test_the_best_of_the_search_is_validated_and_written(tmp_path: Path) -> None
     # 12 trials, each once; two arms of three blocks, in a folder of their own.
     assert [repeat for _, repeat in launches.asked] == [0] * 12 + [0, 0, 1, 1, 2, 2]
     assert len(stored(tmp_path).done_ids()) == 12
-    assert len(stored(tmp_path, f"{NAME}-validation").done_ids()) == 6
+    (validation,) = validations(tmp_path)
+    assert found.validation == validation
+    assert len(Store.open(validation).done_ids()) == 6
     assert found.trials[0].tuning == HorovodTuning()
 
 
@@ -150,7 +156,7 @@ def test_where_the_default_is_the_best_nothing_is_validated(tmp_path: Path) -> N
     assert found.preset is not None
     assert load_tuning_preset(str(found.preset)) == {}
     assert "No gain shown" in preset_about(str(found.preset))
-    assert not (tmp_path / f"{NAME}-validation").exists()
+    assert not validations(tmp_path)
 
 
 def test_horovods_autotuner_runs_beside_and_is_given_its_steps(tmp_path: Path) -> None:
@@ -173,7 +179,8 @@ def test_horovods_autotuner_runs_beside_and_is_given_its_steps(tmp_path: Path) -
         found
     )
     # Launches for it have longer than others, and all of a sweep have one limit.
-    kept = load_text((tmp_path / f"{NAME}-validation" / "sweep.yaml").read_text(), "kept")
+    (validation,) = validations(tmp_path)
+    kept = load_text((validation / "sweep.yaml").read_text(), "kept")
     assert kept["measure"]["timeout_s"] > 4 * AUTOTUNE_STEPS * (0.05 + 40 / 1000)
 
 
@@ -403,11 +410,63 @@ def test_both_folders_are_results_like_others(tmp_path: Path) -> None:
     tuned(request(), Launches(noisy), tmp_path)
     search = listing.list_sweep(tmp_path / NAME)
     assert sum(point.done for point in search.points) == 12
-    validation = listing.list_sweep(tmp_path / f"{NAME}-validation")
+    validation = listing.list_sweep(validations(tmp_path)[0])
     assert [(point.done, point.asked) for point in validation.points] == [(3, 3)] * 2
 
 
+def test_another_winner_is_measured_beside_a_default_of_its_own(tmp_path: Path) -> None:
+    """Drift between two commands is no gain: what is paired has been measured together."""
+    tuned(request(trials=2), Launches(noisy), tmp_path)
+    drifted = Launches(lambda config, repeat: 2 * rate(config, repeat))  # a faster hour
+    found = tuned(request(trials=6), drifted, tmp_path)
+    assert len(validations(tmp_path)) == 2
+    assert [(arm.name, arm.blocks) for arm in found.arms] == [("default", 3), ("winner", 3)]
+    wanted = rate(_config(found.winner or HorovodTuning()), 0) / rate(_config(HorovodTuning()), 0)
+    assert found.over_default is not None
+    assert found.over_default.ratio.estimate == pytest.approx(wanted, rel=2e-3)
+    # More blocks of the same winner belong to those that are there.
+    more = Launches(lambda config, repeat: 2 * rate(config, repeat))
+    tuned(request(trials=6, blocks=4), more, tmp_path)
+    assert [repeat for _, repeat in more.asked] == [3, 3]
+    assert len(validations(tmp_path)) == 2
+
+
+def test_a_time_limit_given_as_text_does_not_end_the_validation(tmp_path: Path) -> None:
+    launches = Launches(noisy)
+    found = tuned(request("measure.timeout_s='70'", trials=3), launches, tmp_path)
+    assert set(launches.limits_s) == {70.0}
+    assert found.over_default is not None
+
+
+def test_one_block_is_no_gain(tmp_path: Path) -> None:
+    found = tuned(request(blocks=1), Launches(noisy), tmp_path)
+    assert found.over_default is not None
+    assert found.over_default.says == "cannot tell"
+    first, *_ = render(found).splitlines()
+    assert first.startswith(f"{NAME}: no gain shown: one block has no interval (")
+    assert first.endswith("of the default, 1 block)")
+
+
+def test_the_preset_is_named_as_yaml_takes_it(tmp_path: Path) -> None:
+    out = tmp_path / "mine, {new}: x.yaml"
+    found = tuned(request(trials=3), Launches(noisy), tmp_path, out=out)
+    (line,) = (line for line in render(found).splitlines() if line.startswith("  preset: "))
+    _, _, said = line.rpartition("(horovod: ")
+    assert load_text(said.removesuffix(")"), "said") == {"preset": str(out)}
+    assert load_tuning_preset(str(out))
+
+
 FAULTS: dict[tuple[str, ...], str] = {
+    **{
+        ("-n", "2", "--set", f"{key}={value}"): f"--set {key}: expected keys and values, got"
+        for key in ("workload", "measure", "horovod")
+        for value in ("null", "5", "[1]")
+    },
+    ("-n", "2", "--set", "workload=lstm"): "--set workload: expected keys and values, got 'lstm'",
+    ("-n", "2", "--set", "workload.name=lstm"): "the workload is stress_strain, as WORKLOAD says",
+    ("-n", "2", "--set", "measure.instruments=[timeline]"): "a timeline measures no throughput",
+    ("-n", "2", "--seed", str(2**32)): "'--seed'",
+    ("-n", "2", "--name", "x" * 81): "name: longer than 80 characters",
     ("--engine", "ddp"): "--engine ddp: there is nothing to tune",
     ("-n", "1"): "placement 1 is one rank, and alone Horovod reduces nothing",
     ("-n", "2", "--placement", "1x2"): "-n and --placement both say",

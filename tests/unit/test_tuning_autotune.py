@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness import tuning
-from harness.config import HorovodTuning, Measure, RunConfig
+from harness.config import HorovodTuning, Measure, RunConfig, parse_sweep
 from harness.config.models import AUTOTUNED, Train
 from harness.detect import Host, Machine
 from harness.engines.active import HorovodRuntime, of_horovod, require
@@ -17,7 +17,7 @@ from harness.launch.environment import rank_environment
 from harness.provenance.horovod_facts import in_force
 from harness.spec import Resolved
 from harness.tuner.autotune_log import Chosen, parse_log, read_log
-from harness.validate import check_point
+from harness.validate import check_point, plan
 from tests.unit.stub_sweep import MACHINE
 
 ON = HorovodTuning(autotune=True)
@@ -106,6 +106,17 @@ def test_where_there_is_no_window_or_no_all_reduce_it_may_be_shorter() -> None:
 def test_the_shell_is_told_the_key() -> None:
     with pytest.raises(ConfigError, match=r"HOROVOD_AUTOTUNE=1 .* and set horovod.autotune: true"):
         tuning.check_environment({"HOROVOD_AUTOTUNE": "1"})
+
+
+@pytest.mark.parametrize("name", sorted(FREE))
+def test_a_sweep_is_refused_where_the_shell_fixes_what_it_chooses(name: str) -> None:
+    data = config().model_dump(mode="json", exclude_defaults=True)
+    sweep = parse_sweep({"name": "s", "base": None, **data})
+    with pytest.raises(ConfigError, match=f"{name}=1 would keep .* leave horovod.autotune out"):
+        plan(sweep, MACHINE, {name: "1"})
+    assert plan(sweep, MACHINE, {}).points == (config(),)
+    plain = parse_sweep({"name": "s", "base": None, **data, "horovod": {}})
+    assert len(plan(plain, MACHINE, {name: "1"}).points) == 1
 
 
 @pytest.mark.parametrize("name", ["WARMUP_SAMPLES", "STEPS_PER_SAMPLE", "BAYES_OPT_MAX_SAMPLES"])

@@ -15,7 +15,7 @@ from harness import cli
 from harness.byhand import config_of
 from harness.config import HorovodTuning, RunConfig, Sweep, expand, parse_sweep, sweep_to_yaml
 from harness.config.identity import canonical, point_id
-from harness.config.load import apply_overrides
+from harness.config.load import apply_overrides, load_sweep, preset_names
 from harness.config.tuning_presets import (
     load_tuning_preset,
     preset_about,
@@ -115,6 +115,38 @@ def test_an_included_point_may_name_one() -> None:
     assert knobs(made) == [{}, {**LATENCY, "groups": 2}, LATENCY]
 
 
+def test_a_preset_of_an_included_point_stands_before_what_the_sweep_says() -> None:
+    """An ``include`` fixes what it names, and by its preset's name it names the knobs."""
+    said = {"cycle_time_ms": 5, "groups": 7}
+    for entry in ({"horovod": {"preset": "latency"}}, {"horovod.preset": "latency"}):
+        assert knobs(sweep(horovod=said, include=[entry]))[1] == {**LATENCY, "groups": 7}
+    beside = {"horovod": {"preset": ["latency", None], "cycle_time_ms": 3}}
+    assert knobs(sweep(horovod=said, include=[beside]))[1:] == [
+        {**LATENCY, "cycle_time_ms": 3, "groups": 7},
+        {"cycle_time_ms": 3, "groups": 7},
+    ]
+    # A preset of the sweep stays behind its own keys and the entry's.
+    made = sweep(horovod={"preset": "latency", "groups": 7}, include=[{"horovod.groups": 2}])
+    assert knobs(made) == [{**LATENCY, "groups": 7}, {**LATENCY, "groups": 2}]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_what_is_kept_of_the_packages_sweeps_is_the_same_sweep(name: str) -> None:
+    made = load_sweep(name)
+    again = parse_sweep(load_text(sweep_to_yaml(made), "kept"))
+    assert expand(again).points == expand(made).points
+
+
+def test_a_preset_is_no_key_to_exclude_by() -> None:
+    with pytest.raises(ConfigError, match="a point has the knobs of its preset and not the name"):
+        expand(sweep(horovod="latency", exclude=[{"horovod": {"preset": "latency"}}]))
+
+
+def test_a_name_that_no_file_can_have_is_no_preset() -> None:
+    with pytest.raises(ConfigError, match="is no file and no tuning preset"):
+        sweep(horovod="x" * 5000)
+
+
 def test_a_point_is_excluded_by_what_its_preset_says() -> None:
     made = sweep(horovod={"preset": [None, "latency"]}, exclude=[{"horovod": {"cycle_time_ms": 0}}])
     assert knobs(made) == [{}]
@@ -130,13 +162,16 @@ def test_what_is_kept_of_a_sweep_needs_the_file_no_more(tmp_path: Path) -> None:
     mine = write(tmp_path, "groups: 3\n")
     made = sweep(
         horovod={"preset": [mine, "latency"], "cycle_time_ms": [1, 2]},
-        include=[{"horovod": {"preset": mine, "cycle_time_ms": 7}}],
+        include=[
+            {"horovod": {"preset": mine, "cycle_time_ms": 7}},
+            {"horovod.preset": mine, "batch_size": 80},
+        ],
     )
     kept = sweep_to_yaml(made)
     Path(mine).unlink()
     again = parse_sweep(load_text(kept, "kept"))
     assert expand(again).points == expand(made).points
-    assert len(expand(again).points) == 5
+    assert len(expand(again).points) == 6
     written = load_text(kept, "kept")["horovod"]["preset"]
     assert all({*one, "cycle_time_ms"} == set(HorovodTuning.model_fields) for one in written)
 
@@ -241,15 +276,19 @@ def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def settled_for_allreduce(
-    launcher: str, tuning: str | None, monkeypatch: pytest.MonkeyPatch
+    launcher: str,
+    tuning: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    libraries: str = "all",
+    cycle_time_ms: str = "7",
 ) -> dict[str, str]:
     """Return the environment that a rank of ``hvdscale allreduce`` makes for itself, on a CPU."""
     from harness.cli import collectives
 
-    environ = {"PATH": os.environ["PATH"], "HOROVOD_CYCLE_TIME": "7"}
+    environ = {"PATH": os.environ["PATH"], "HOROVOD_CYCLE_TIME": cycle_time_ms}
     monkeypatch.setattr(os, "environ", environ)
     monkeypatch.setattr("harness.byhand.detect_gpus", lambda: ())
-    request = collectives._request("4K", "all_reduce", "all", 3)
+    request = collectives._request("4K", "all_reduce", libraries, 3)
     collectives._settled(RankPlace(launcher, 0, 2, 0), None, request, tuning)
     return environ
 
@@ -267,3 +306,24 @@ def test_allreduce_refuses_one_that_cannot_be_active(monkeypatch: pytest.MonkeyP
         settled_for_allreduce("mpirun", "latency", monkeypatch)
     with pytest.raises(ConfigError, match="--tuning is for Horovod, which torchrun starts none"):
         settled_for_allreduce("torchrun", "latency", monkeypatch)
+
+
+def test_allreduce_refuses_one_that_says_nothing_of_what_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = write(tmp_path, "cycle_time_ms: 0.05\n")
+    with pytest.raises(ConfigError, match="which --libraries leaves out; add horovod"):
+        settled_for_allreduce("mpirun", mine, monkeypatch, libraries="torch")
+    mine = write(tmp_path, "autotune: true\n")
+    with pytest.raises(ConfigError, match="with autotune Horovod would try settings while"):
+        settled_for_allreduce("mpirun", mine, monkeypatch, cycle_time_ms="1")
+
+
+def test_by_hand_knobs_of_another_engine_are_no_silence() -> None:
+    place = RankPlace("mpirun", 0, 2, 0)
+    flags: dict[str, int | str | None] = {"batch_size": 3}
+    with pytest.raises(ConfigError, match="ddp: these are knobs of engine ddp"):
+        config_of("stress_strain", flags, ("ddp.bucket_mb=1",), place, {})
+    ddp: dict[str, int | str | None] = {**flags, "engine": "ddp"}
+    place = RankPlace("torchrun", 0, 2, 0)
+    assert config_of("stress_strain", ddp, ("ddp.bucket_mb=1",), place, {}).ddp.bucket_mb == 1

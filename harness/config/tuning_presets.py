@@ -167,7 +167,9 @@ def _read(source: str) -> tuple[str, str]:
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: not UTF-8 text; a tuning preset is a YAML file") from None
     except OSError as error:
-        raise ConfigError(f"{source}: cannot be read: {error.strerror or error}") from None
+        seen = "" if path.is_absolute() else " (a path is seen from the working folder)"
+        why = f"{error.strerror or error}{seen if isinstance(error, FileNotFoundError) else ''}"
+        raise ConfigError(f"{source}: cannot be read: {why}") from None
 
 
 def _is_file(path: Path) -> bool:

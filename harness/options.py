@@ -34,6 +34,7 @@ def check_options(
     _check_layout(config)
     _check_graph(config)
     _check_cudnn(config)
+    _check_static_graph(config)
     if config.execution.compile and config.workload.framework == "torch":  # XLA brings its own
         _check_compiler(environ)
     if config.engine == "horovod":
@@ -101,6 +102,24 @@ def _check_cudnn(config: RunConfig) -> None:
         raise ValidationError(
             "execution.cudnn_benchmark chooses by time, so that results vary from launch to "
             "launch, and deterministic is asked for; set one to false"
+        )
+
+
+def _check_static_graph(config: RunConfig) -> None:
+    """A static graph is learned from the first backward pass, which must reduce (torch 2.13)."""
+    if config.engine != "ddp" or not config.ddp.static_graph:
+        return
+    unlike = {
+        f"execution.accumulate {config.execution.accumulate}": config.execution.accumulate > 1,
+        "train.noise_scale": config.train is not None
+        and config.train.noise_scale
+        and registry.info(config.workload.name).order != "streams",  # of which there is none
+    }
+    for key in (key for key, wanted in unlike.items() if wanted):
+        off = "1" if key.startswith("execution") else "false"
+        raise ValidationError(
+            f"ddp.static_graph: with {key} there are backward passes without an all-reduce, which "
+            f"torch cannot take first then; set static_graph to false, or {key.split()[0]} to {off}"
         )
 
 

@@ -131,6 +131,15 @@ REFUSED: dict[str, tuple[dict[str, Any], Machine, type[HarnessError], str]] = {
         {"execution": {"cudnn_benchmark": True}, "deterministic": True},
         GPU, ValidationError, "results vary from launch to launch",
     ),
+    "static graph and parts of a batch": (
+        {"engine": "ddp", "backend": "gloo", "ddp": {"static_graph": True},
+         "execution": {"accumulate": 5}},
+        CPU, ValidationError, "ddp.static_graph: with execution.accumulate 5 there are",
+    ),
+    "static graph and noise scale": (
+        {"engine": "ddp", "backend": "gloo", "ddp": {"static_graph": True}, "train": {}},
+        CPU, ValidationError, "or train.noise_scale to false",
+    ),
     "tf32": (
         {"execution": {"precision": "tf32"}}, CPU, ValidationError, "tf32 needs a CUDA device",
     ),
@@ -486,3 +495,11 @@ def test_one_value_of_an_option_has_one_id_however_it_is_written() -> None:
     )
     with pytest.raises(ConfigError, match=r"option samples: 10{25} is above the maximum"):
         ids(samples=10**25)
+
+
+def test_a_static_graph_goes_with_all_else() -> None:
+    ddp = {"engine": "ddp", "backend": "gloo", "ddp": {"static_graph": True}}
+    check_point(point(**ddp), CPU)
+    check_point(point(**ddp, train={"noise_scale": False}), CPU)
+    check_point(point(**ddp, workload="lstm", train={}), CPU)  # a stream has no noise scale
+    check_point(point(**{**ddp, "engine": "horovod"}, execution={"accumulate": 5}), CPU)

@@ -11,7 +11,7 @@ from harness.config import RunConfig, parse_sweep
 from harness.config.models import HorovodTuning
 from harness.config.tuning_presets import load_tuning_preset, tuning_preset_names
 from harness.detect import Machine
-from harness.errors import HarnessError, LaunchError
+from harness.errors import ConfigError, HarnessError, LaunchError
 from harness.paths import default_data_dir
 from harness.runner.alone import alone
 from harness.runner.point import Place, launch_point
@@ -80,7 +80,10 @@ def tune(
     job = _job(request, machine, results, data_dir or default_data_dir(), environ)
     for note in job.notes:
         report.note(note)
-    store = Store.open((results / request.name).absolute(), create=True)
+    folder = (results / request.name).absolute()
+    if (folder / "sweep.yaml").exists():  # trials would be among its points
+        raise ConfigError(f"{WHERE}: {folder} has the results of a sweep; give another --name")
+    store = Store.open(folder, create=True)
     with alone(store.path):
         memory = Memory(store.path, request.key)
         place = Place(machine, store, job.data_dir, job.timeout_s)

@@ -438,6 +438,15 @@ def test_a_time_limit_given_as_text_does_not_end_the_validation(tmp_path: Path) 
     assert found.over_default is not None
 
 
+def test_trials_do_not_go_among_the_points_of_a_sweep(tmp_path: Path) -> None:
+    tuned(request(trials=3), Launches(noisy), tmp_path)
+    (validation,) = validations(tmp_path)
+    launches = Launches(noisy)
+    with pytest.raises(ConfigError, match="has the results of a sweep; give another --name"):
+        tuned(request(flags={"name": validation.name}), launches, tmp_path)
+    assert not launches.asked
+
+
 def test_one_block_is_no_gain(tmp_path: Path) -> None:
     found = tuned(request(blocks=1), Launches(noisy), tmp_path)
     assert found.over_default is not None

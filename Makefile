@@ -41,7 +41,7 @@ demo: setup
 	@$(VENV)/bin/hvdscale plot demo
 
 test: setup
-	@$(PY) -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m 'not alone' $(PYTEST_ARGS) || [ $$? = 5 ]
+	@$(PY) -m pytest -n $(TEST_WORKERS) --dist loadfile -m 'not alone' $(PYTEST_ARGS) || [ $$? = 5 ]
 	@$(PY) -m pytest -m alone $(PYTEST_ARGS) || [ $$? = 5 ]
 
 lint: $(STAMPS)/packages

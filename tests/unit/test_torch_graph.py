@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -446,6 +448,22 @@ def test_a_compiled_model_is_broken_where_its_pieces_end(tmp_path: Path) -> None
     assert seen == [("last", False), ("stem", True)]
     graphs, breaks = np.subtract(torch_probe.compiled_graphs(), before)
     assert (graphs, breaks) == (3, 1)
+
+
+def test_an_engine_imports_no_compiler() -> None:
+    """It would take seconds of every launch."""
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, harness.engines.none_torch, harness.engines.ddp as ddp; "
+            "print([name for name in sys.modules if name in ('torch._dynamo', 'torch._inductor')])",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said.strip() == "[]"
 
 
 class Later(FlatGraphStep):

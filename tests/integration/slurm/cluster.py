@@ -22,7 +22,7 @@ PROGRAMS = (
     *("squeue", "sinfo", "scontrol", "scancel"),
 )
 REVOKED_S = 3.0
-CLIENT_S = 200.0  # below the limit of a test, so that what hangs is told
+CLIENT_S = 500.0  # below the limit of a test, so that what hangs is told
 
 _CONF = """\
 ClusterName=hvdscale

@@ -23,7 +23,7 @@ from tests.integration.slurm.cluster import Cluster
 from tests.integration.slurm.hosts import HEAD, processes
 
 PYTHON = sys.executable
-DEADLINE_S = 150.0
+DEADLINE_S = 400.0
 SWEEP = """\
 name: {name}
 workload: {{name: stress_strain, samples: 2000}}

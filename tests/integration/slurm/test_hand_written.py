@@ -21,7 +21,7 @@ workload: {name: stress_strain, samples: 2000}
 engine: none
 batch_size: [10, 20, 30]
 cores_per_rank: 1
-measure: {warmup_steps: 2, window_s: 0.2, min_steps: 5, blocks: 1, timeout_s: 120}
+measure: {warmup_steps: 2, window_s: 0.2, min_steps: 5, blocks: 1, timeout_s: 240}
 base: null
 """
 PAIRED = """\
@@ -31,7 +31,7 @@ engine: ddp
 placement: 2x1
 batch_size: [10, 20]
 cores_per_rank: 1
-measure: {warmup_steps: 2, window_s: 0.2, min_steps: 5, blocks: 1, timeout_s: 120}
+measure: {warmup_steps: 2, window_s: 0.2, min_steps: 5, blocks: 1, timeout_s: 240}
 """
 
 

@@ -28,7 +28,7 @@ engine: [none, ddp]
 placement: [1x1, 1x2, 2x1]
 batch_size: 20
 cores_per_rank: 1
-measure: {warmup_steps: 2, window_s: 0.2, min_steps: 5, blocks: 1, timeout_s: 120}
+measure: {warmup_steps: 2, window_s: 0.2, min_steps: 5, blocks: 1, timeout_s: 240}
 """
 SITE = """\
 name: small

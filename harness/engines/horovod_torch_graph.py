@@ -56,11 +56,6 @@ class HorovodGraphStep(FlatGraphStep):
         self._compression = config.horovod.compression
 
     @override
-    def _reduce(self, sync: bool) -> None:
-        if self._start_reduce(sync):
-            self._wait_reduced()
-
-    @override
     def _start_reduce(self, sync: bool) -> bool:
         if not (sync and self.gradient_allreduce):
             return False

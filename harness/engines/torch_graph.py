@@ -269,9 +269,6 @@ class GraphStep(UnfinishedStep):
     def _collect(self) -> None:
         """Bring the gradients to where they are reduced; they stay where they are by default."""
 
-    def _reduce(self, sync: bool) -> None:
-        """All-reduce what was collected, outside any graph; nothing by default."""
-
     def _before_update(self) -> None:
         """Make of what was reduced the gradients that the update takes; nothing by default."""
 

@@ -30,6 +30,11 @@ class UnfinishedStep(TorchStep):
             self._wait_reduced()
             update()
 
+    def _reduce(self, sync: bool) -> None:
+        """All-reduce what a step has collected, and wait for it; nothing where nothing starts."""
+        if self._start_reduce(sync):
+            self._wait_reduced()
+
     def _start_reduce(self, sync: bool) -> bool:
         """Start the all-reduce of a step whose end can be left to the next; say whether it was."""
         return False

@@ -480,10 +480,6 @@ class Later(FlatGraphStep):
         self.waited += 1
         self._wire.mul_(2)
 
-    def _reduce(self, sync: bool) -> None:
-        if self._start_reduce(sync):
-            self._wait_reduced()
-
 
 def test_an_update_that_is_left_to_the_next_step_is_the_same_update() -> None:
     batches = [batch(seed=seed) for seed in range(STEPS)]

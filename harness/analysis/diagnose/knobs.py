@@ -48,7 +48,7 @@ def _has_hooks(subject: Subject) -> bool:
 
 
 def _may_be_graph(subject: Subject) -> bool:
-    return subject.curve.framework == "torch" and subject.config["execution.graph"] == "False"
+    return subject.curve.framework == "torch" and _has_hooks(subject)
 
 
 def _negotiation(subject: Subject) -> Iterator[Knob]:

@@ -27,6 +27,7 @@ NEED_PHASES = (
     "and backward cannot be marked apart there are none: TensorFlow with execution.compile, DDP "
     "with execution.graph)"
 )
+#: Phases that are further from the window's step than this are named.
 _APART = 0.1
 
 

@@ -16,7 +16,6 @@ from harness.analysis.texts import seconds_text
 
 #: Measured waits outside of this range are said to be other than independent ranks would wait.
 _LIKE_JITTER = (0.5, 2.0)
-#: Phases that are further from the window's step than this are named.
 
 
 def terms_of(inputs: Inputs, fitted: Fitted, place: Place) -> tuple[Term, ...]:
@@ -104,8 +103,7 @@ def _notes(inputs: Inputs, fitted: Fitted) -> Iterator[str]:
     yield from _link_notes(inputs, fitted)
     if inputs.curve.scaling == "strong":
         yield from _strong_notes(inputs)
-    apart = [(one, one.point.phases_minus_step or 0.0) for one in inputs.reduced]
-    far, _ = max(apart, key=lambda pair: abs(pair[1]))
+    far = max(inputs.reduced, key=lambda one: abs(one.point.phases_minus_step or 0.0))
     yield from marked_apart(far.point)
 
 

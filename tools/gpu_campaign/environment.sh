@@ -35,8 +35,12 @@ horovod() { # FOLDER KIND
     "$1/bin/pip" install -q --no-index --no-deps "$wheels/$2"/horovod-*.whl
 }
 
-environment "$venv"
-environment "$venv-staged"
-horovod "$venv" nccl
-horovod "$venv-staged" staged
+made() { # FOLDER KIND
+    environment "$1"
+    horovod "$1" "$2"
+}
+
+made "$venv" nccl &
+made "$venv-staged" staged
+wait $!
 "$venv/bin/python" -m harness doctor || true

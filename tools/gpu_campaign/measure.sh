@@ -3,10 +3,10 @@
 #
 #   tools/gpu_campaign/measure.sh VENV OUT DEVICES SECONDS STAGE...
 #
-# Stages: graphs resnet resnet-graphs backends batches lstm training allreduce tune tests. Results go
-# to OUT/<sweep>; what is there is not measured again. BLOCKS (3) and WINDOW_S (1) say how long and
-# how often. A stage that the time does not suffice for ends as an interrupted sweep does: what it
-# has measured is kept. The exit code is that of the last stage that failed.
+# Stages: graphs resnet resnet-graphs scaling backends batches lstm training allreduce tune tests.
+# Results go to OUT/<sweep>; what is there is not measured again. BLOCKS (3) and WINDOW_S (1) say how
+# often and how long. A stage that the time does not suffice for ends as an interrupted sweep does:
+# what it has measured is kept. The exit code is that of the last stage that failed.
 set -uo pipefail
 
 venv=$(realpath -s "$1")
@@ -39,7 +39,8 @@ sweep() { # SWEEP OPTIONS...
 }
 
 stage() { # NAME
-    local placement=1x$devices
+    local placement=1x$devices counts
+    counts=[$(seq -s, 1 "$devices")]
     case $1 in
     graphs)
         sweep graphs --set "placement=$placement" --set workload.samples=200000
@@ -51,9 +52,16 @@ stage() { # NAME
     resnet-graphs)
         sweep "$here/resnet-graphs.yaml" --set "placement=$placement"
         ;;
+    scaling) # what `hvdscale predict` says of the largest count, from the smaller ones
+        sweep stress_strain_weak --set backend=nccl --set "placement=$counts" \
+            --set batch_size=75 --set workload.samples=100000 &&
+        sweep lstm_weak --set backend=nccl --set "placement=$counts" \
+            --set batch_size=64 --set workload.length=2000000 &&
+        sweep resnet_weak --set backend=nccl --set "placement=$counts" --set workload.samples=4096
+        ;;
     backends)
         HVDSCALE_PYTHON_MPI_HOST=$venv-staged/bin/python \
-            sweep "$here/backends.yaml" --set "placement=[1,$devices]"
+            sweep "$here/backends.yaml" --set "placement=[2,$devices]"
         ;;
     batches) sweep batch_size --set workload.samples=100000 --set measure.blocks=1 ;;
     lstm) sweep "$here/lstm.yaml" --set "placement=$placement" ;;

@@ -16,6 +16,7 @@ import torch
 from typing_extensions import override
 
 from harness.config.models import RunConfig
+from harness.engines import active
 from harness.engines.active import Finding
 from harness.engines.torch_flat import FlatGraphStep
 from harness.engines.torch_recorder import Recorder
@@ -95,11 +96,19 @@ class HorovodGraphStep(FlatGraphStep):
         if self._compression != "none":
             sent = str(self._wire.dtype).removeprefix("torch.")
             told = f"one buffer of {self._wire.nbytes} bytes, {sent}"
-            active = self._wire.dtype is _WIRE[self._compression]
-            found.append(Finding(f"horovod.compression: {self._compression}", active, told))
-        if self._groups:
-            sizes = ", ".join(str(piece.wire.nbytes) for piece in self._pieces)
-            told = f"the buffer is reduced in {len(self._pieces)} pieces of {sizes} bytes"
-            active = len(self._pieces) == self._groups
-            found.append(Finding(f"horovod.groups: {self._groups}", active, told))
-        return found
+            fits = self._wire.dtype is _WIRE[self._compression]
+            found.append(Finding(f"horovod.compression: {self._compression}", fits, told))
+        return found + (self._grouped() if self._pieces else [])
+
+    def _grouped(self) -> list[Finding]:
+        if not (self.gradient_allreduce and self._groups):
+            return []
+        sizes = ", ".join(str(piece.wire.nbytes) for piece in self._pieces)
+        told = f"the buffer is reduced in {len(self._pieces)} pieces of {sizes} bytes"
+        fits = len(self._pieces) == self._groups
+        return [Finding(f"horovod.groups: {self._groups}", fits, told)]
+
+    @override
+    def _show(self) -> None:
+        super()._show()  # by now the pieces of a compiled model, too, are known
+        self.options = {**(self.options or {}), **active.require(self._grouped())}

@@ -17,9 +17,8 @@ from harness.engines import active
 from harness.engines.active import Finding
 from harness.engines.api import Engine
 from harness.engines.torch_graph import capturable_optimiser
-from harness.engines.torch_pieces import break_graph
 from harness.engines.torch_step import TorchStep
-from harness.errors import MissingDependencyError
+from harness.errors import LaunchError, MissingDependencyError
 from harness.feed.shard import Shard
 from harness.feed.torch_feed import TorchFeed, make_feed
 from workloads.api import Parts, Samples
@@ -71,7 +70,7 @@ class TorchEngine(Engine):
         if not execution.compile:
             return model
         if execution.graph and self.config.horovod.groups > 1:
-            break_graph(model, self.config.horovod.groups)
+            return _compiled_in_parts(model, self.config.horovod.groups)
         return torch.compile(model)
 
     def optimiser(self, parts: Parts, model: Any, learning_rate: float) -> Any:
@@ -145,6 +144,19 @@ class TorchEngine(Engine):
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def _compiled_in_parts(model: Any, count: int) -> Any:
+    # Asked for here: it imports Dynamo, which takes seconds, and most launches compile nothing.
+    try:
+        from harness.engines.torch_split import in_parts
+    except ImportError as error:
+        raise LaunchError(
+            f"horovod.groups with execution.compile: torch {torch.__version__} has no "
+            f"DDPOptimizer that can be used, which cuts a compiled model ({error}); set "
+            "horovod.groups to 0, or execution.compile to false"
+        ) from error
+    return torch.compile(model, backend=in_parts(model, count))
 
 
 def make_deterministic(seed: int) -> None:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from harness.config.models import Execution
 from harness.engines.torch_graph import GraphStep
-from harness.engines.torch_pieces import backward_order, pieces
+from harness.engines.torch_pieces import backward_order, backward_parts, pieces
 from harness.engines.torch_recorder import Event, Recorder
 from workloads.api import Parts
 
@@ -31,7 +31,8 @@ class FlatGraphStep(GraphStep):
 
     Backward begins with this rank's share of the mean loss, so that the sum is the mean, and no
     pass over the buffer divides it. ``wire_dtype`` is what is sent; the update is in float32. Of
-    several pieces each is complete, and its event recorded, while backward goes on.
+    several pieces each is complete, and its event recorded, while backward goes on. Of a compiled
+    model they end where its parts do, which are known once it has been compiled, in the first step.
     """
 
     def __init__(
@@ -54,29 +55,34 @@ class FlatGraphStep(GraphStep):
         if wire_dtype != torch.float32:
             self._wire = torch.zeros_like(self._flat, dtype=wire_dtype)
         self.wire_bytes = self._wire.nbytes
-        order = backward_order(self._plain)
-        sizes = [parameter.numel() for parameter in order]
-        self._views = [
-            (parameter, view.view_as(parameter))
-            for view, parameter in zip(torch.split(self._flat, sizes), order, strict=True)
-        ]
-        self._pieces = self._cut(order, pieces(sizes, count))
+        self._count = count
+        self._views: list[tuple[torch.Tensor, torch.Tensor]] = []  # where each gradient is in it
+        self._pieces: list[Piece] = []
         self._open: dict[Piece, int] | None = None  # gradients still to come, in the last backward
-        if len(self._pieces) > 1:
-            for piece in self._pieces:
-                parameter: Any  # the method is untyped in torch
-                for parameter in piece.parameters:
-                    parameter.register_post_accumulate_grad_hook(self._arrival(piece))
+        if count == 1 or not execution.compile:
+            self._cut([[parameter] for parameter in backward_order(self._plain)])
 
-    def _cut(self, order: list[torch.Tensor], lengths: list[int]) -> list[Piece]:
-        found, first, start = [], 0, 0
+    def _cut(self, parts: list[list[torch.Tensor]]) -> None:
+        """Make the pieces of whole ``parts``, whose gradients come together, in their order."""
+        sizes = [sum(parameter.numel() for parameter in part) for part in parts]
+        lengths = pieces(sizes, self._count)
+        first, start = 0, 0
         for length in lengths:
-            mine = tuple(order[first : first + length])
-            end = start + sum(parameter.numel() for parameter in mine)
+            mine = tuple(parameter for part in parts[first : first + length] for parameter in part)
+            end = start + sum(sizes[first : first + length])
             ready = self._recorder.event() if len(lengths) > 1 else None
-            found.append(Piece(mine, self._flat[start:end], self._wire[start:end], ready))
+            piece = Piece(mine, self._flat[start:end], self._wire[start:end], ready)
+            views = torch.split(piece.flat, [parameter.numel() for parameter in mine])
+            self._views += [(one, view.view_as(one)) for one, view in zip(mine, views, strict=True)]
+            self._pieces.append(piece)
             first, start = first + length, end
-        return found
+            if ready is not None:
+                self._watch(piece)
+
+    def _watch(self, piece: Piece) -> None:
+        parameter: Any  # the method is untyped in torch
+        for parameter in piece.parameters:
+            parameter.register_post_accumulate_grad_hook(self._arrival(piece))
 
     def _arrival(self, piece: Piece) -> Callable[[torch.Tensor], None]:
         def arrived(parameter: torch.Tensor) -> None:
@@ -94,6 +100,8 @@ class FlatGraphStep(GraphStep):
 
     @override
     def _backward_stage(self, sync: bool) -> None:
+        if not self._pieces:
+            self._cut(backward_parts(self._last_loss, self._trained))
         self._open = {piece: len(piece.parameters) for piece in self._pieces}
         super()._backward_stage(sync)
 

@@ -2,12 +2,13 @@
 
 Backward makes gradients from the last layer to the first. Cut where they come to equal shares of
 the parameters, the first piece can be reduced while the others are still being computed. A model
-that is compiled whole hands out all its gradients at the end, so it is compiled in pieces, too.
+that is compiled whole hands out all its gradients at the end, so it is compiled in parts, too (see
+``torch_split``), and pieces end where parts end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -36,24 +37,36 @@ def backward_order(model: nn.Module) -> list[torch.Tensor]:
     return [p for p in reversed(list(model.parameters())) if p.requires_grad]
 
 
-def break_graph(model: nn.Module, count: int) -> list[str]:
-    """Let torch.compile break its graph before the children where pieces of the gradient end.
+def backward_parts(loss: torch.Tensor, trained: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Return the trained parameters by the call of backward that makes their gradients.
 
-    Returns the children's names. Call it before compiling; a model of one child stays whole.
+    In the order of these calls, read from the graph that ``loss`` has. Of a compiled model one call
+    is a whole compiled part. A parameter that is used in several is complete with the last of them;
+    those that ``loss`` does not depend on come last, together.
     """
-    children = list(model.named_children())[::-1]
-    sizes = [sum(p.numel() for p in child.parameters() if p.requires_grad) for _, child in children]
-    # Asked for here: Dynamo takes seconds to import, and most launches compile nothing.
-    dynamo: Any = torch._dynamo
-    breaking = dynamo.disable(_nothing)  # where it cannot follow, its graph ends
-    found, at = [], 0
-    for length in pieces(sizes, count)[:-1]:
-        at += length
-        name, child = children[at - 1]
-        child.register_forward_pre_hook(breaking)
-        found.append(name)
-    return found
+    calls = _calls(loss)
+    maker: dict[torch.Tensor, Any] = {}
+    for node in calls:
+        for following, _ in node.next_functions:
+            if following is not None and hasattr(following, "variable"):
+                maker[following.variable] = node
+    parts: dict[Any, list[torch.Tensor]] = {node: [] for node in calls}
+    unused: list[torch.Tensor] = []
+    for parameter in trained:
+        made = parts[maker[parameter]] if parameter in maker else unused
+        made.append(parameter)
+    return [part for part in [*parts.values(), unused] if part]
 
 
-def _nothing(module: nn.Module, inputs: Any) -> None:
-    """Do nothing."""
+def _calls(loss: torch.Tensor) -> list[Any]:
+    """Return the nodes of the graph of ``loss`` in the order in which autograd runs them."""
+    found: set[Any] = set()
+    waiting: list[Any] = [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += [following for following, _ in node.next_functions]
+    # Of the nodes that are ready autograd runs the one that forward made last, and it made every
+    # node after those that follow it.
+    return sorted(found, key=lambda node: node._sequence_nr(), reverse=True)

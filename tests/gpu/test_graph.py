@@ -81,10 +81,11 @@ def test_it_has_the_losses_of_the_eager_step(workload: str, losses: Losses) -> N
         ("horovod", {}),
         ("horovod", {"execution": {"compile": True}}),
         ("horovod", {"horovod": PIECES}),
+        ("horovod", {"horovod": PIECES, "execution": {"compile": True}}),
         ("ddp", {}),
         ("ddp", {"execution": {"compile": True}}),
     ],
-    ids=["plain", "compiled", "pieces", "DDP", "DDP compiled"],
+    ids=["plain", "compiled", "pieces", "compiled pieces", "DDP", "DDP compiled"],
 )
 def test_two_ranks_train_alike(
     engine: str, changes: dict[str, Any], tmp_path: Path, data_dir: Path

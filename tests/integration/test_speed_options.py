@@ -28,7 +28,15 @@ SYNCHRONISED = [
     "graph",
     "graph of parts",
 ]
-OF_HOROVOD = ["groups", "fp16", "graph in pieces", "graph in fp16", "adasum", "adasum fp16"]
+OF_HOROVOD = [
+    "groups",
+    "fp16",
+    "graph in pieces",
+    "compiled in pieces",
+    "graph in fp16",
+    "adasum",
+    "adasum fp16",
+]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +118,11 @@ def test_a_captured_step_is_the_same_step(answers: Answers) -> None:
     for name, eager in (("graph", "plain"), ("graph of parts", "accumulate")):
         np.testing.assert_allclose(losses(answers, name), losses(answers, eager), rtol=TOLERANCE)
     if "graph in pieces" in answers[0]:
-        for name, rtol in (("graph in pieces", TOLERANCE), ("graph in fp16", 1e-3)):
+        for name, rtol in (
+            ("graph in pieces", TOLERANCE),
+            ("compiled in pieces", TOLERANCE),
+            ("graph in fp16", 1e-3),
+        ):
             np.testing.assert_allclose(losses(answers, name), losses(answers, "plain"), rtol=rtol)
 
 
@@ -121,6 +133,9 @@ def test_what_a_captured_step_was_asked_for_is_in_force(horovod: Answers) -> Non
         in found["graph"]["options"]["execution.graph: true"]
     )
     assert "in 2 pieces of" in found["graph in pieces"]["options"]["horovod.groups: 2"]
+    compiled = found["compiled in pieces"]["options"]
+    assert compiled["horovod.groups: 2"] == "the buffer is reduced in 2 pieces of 1268, 1216 bytes"
+    assert "1 graphs, and broke off 0 times" in compiled["execution.compile: true"]
     assert found["graph in fp16"]["wire_bytes"] * 2 == found["graph in fp16"]["gradient_bytes"]
     assert "float16" in found["graph in fp16"]["options"]["horovod.compression: fp16"]
 
@@ -202,6 +217,7 @@ def test_adasum_without_all_reduce_is_the_optimiser_itself(horovod: Answers) -> 
     ("name", "words"),
     [
         ("too many groups", "groups: 100 was asked for.*Horovod made 9 groups of 9 gradients"),
+        ("too many pieces", "groups: 100 was asked for.*the buffer is reduced in 9 pieces of"),
         ("adasum clipped", "cannot be clipped to a norm of 0.5.*set horovod.op: average"),
         ("cycle", "cycle_time_ms: 0.5 was asked for.*HOROVOD_CYCLE_TIME=1.0"),
         ("hierarchical", "hierarchical_allreduce: true was.*HOROVOD_HIERARCHICAL_ALLREDUCE=0"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from workloads.api import Parts
 
 torch = pytest.importorskip("torch")
 
-from harness.engines import torch_probe  # noqa: E402
+from harness.engines import torch_engine, torch_probe  # noqa: E402
 from harness.engines.torch_flat import FlatGraphStep  # noqa: E402
 from harness.engines.torch_graph import EAGER_STEPS, GraphStep, capturable_optimiser  # noqa: E402
-from harness.engines.torch_pieces import backward_order, break_graph, pieces  # noqa: E402
+from harness.engines.torch_pieces import backward_parts, pieces  # noqa: E402
 from harness.engines.torch_step import TorchStep  # noqa: E402
 from harness.feed.torch_feed import Picked  # noqa: E402
 
@@ -427,27 +428,161 @@ def test_pieces_leave_nothing_out(sizes: list[int], count: int) -> None:
     assert last <= sum(sizes) / count + max(sizes) or len(lengths) == 1
 
 
-def test_a_compiled_model_is_broken_where_its_pieces_end(tmp_path: Path) -> None:
-    """So that gradients of the last stage are there before the first stage's are made."""
-    workload = registry.create(
-        "resnet", {"depth": 18, "samples": 8, "image_size": 32, "classes": 10}, tmp_path
-    )
-    model = workload.parts("torch", 1).model
-    assert backward_order(model)[0] is model.fc.bias
-    assert break_graph(model, 2) == ["layer4"]
-    seen = []
-    stem, last = model.conv1.weight, model.layer4[1].conv2.weight
-    for name, parameter in (("stem", stem), ("last", last)):
-        parameter.register_post_accumulate_grad_hook(
-            lambda _, name=name: seen.append((name, stem.grad is not None))
+class Calls:
+    """Compiles parts, and logs when the backward pass of each is called."""
+
+    def __init__(self) -> None:
+        self.compiled = 0
+        self.log: list[str] = []
+
+    def backend(self) -> Any:
+        from functorch.compile import make_boxed_func
+        from torch._dynamo.backends.common import aot_autograd
+
+        def backward(graph: Any, _: Any) -> Any:
+            self.compiled += 1
+
+            def run(*inputs: Any) -> Any:
+                self.log.append("part")
+                return graph(*inputs)
+
+            return make_boxed_func(run)
+
+        return aot_autograd(
+            fw_compiler=lambda graph, _: make_boxed_func(graph), bw_compiler=backward
         )
+
+
+class Logged(FlatGraphStep):
+    """Logs which piece is complete."""
+
+    log: list[str]
+
+    def _complete(self, piece: Any) -> None:
+        super()._complete(piece)
+        self.log.append(f"piece {self._pieces.index(piece)}")
+
+
+def in_compiled_parts(parts: Parts, count: int, calls: Calls, **more: Any) -> Any:
+    from harness.engines.torch_split import in_parts
+
     torch._dynamo.reset()
-    compiled = torch.compile(model, backend="aot_eager")
+    execution = Execution(graph=True, compile=True, fused_optimiser=True, **more)
+    optimiser = capturable_optimiser(parts, parts.model, RATE, execution, CPU)
+    model = torch.compile(parts.model, backend=in_parts(parts.model, count, calls.backend()))
+    step = Logged(
+        parts, model, optimiser, execution, CPU, world_size=1, count=count, recorder=Recorder()
+    )
+    step.log = calls.log
+    return step
+
+
+def stack(layers: int = 3) -> Parts:
+    """Layers of 12, 30, 30 ... 20 parameters, as backward comes to them."""
+    parts = plain()
+    torch.manual_seed(0)
+    inner = [torch.nn.Linear(5, 5) for _ in range(layers - 2)]
+    linears = [torch.nn.Linear(3, 5), *inner, torch.nn.Linear(5, 2)]
+    model = torch.nn.Sequential(*(each for linear in linears for each in (linear, torch.nn.Tanh())))
+    return replace(parts, model=model)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_piece_of_a_compiled_model_is_complete_when_its_part_of_backward_is(
+    count: int, tmp_path: Path
+) -> None:
+    """One graph, ``count`` parts, and nothing of a piece is left to the next part."""
+    options = {"depth": 18, "samples": 32, "image_size": 32, "classes": 10}
+    workload = registry.create("resnet", options, tmp_path)
+    workload.prepare()
+    samples, calls = workload.train(), Calls()
+    batches = [
+        tuple(torch.from_numpy(array) for array in samples.gather(np.arange(4) + 4 * k))
+        for k in range(EAGER_STEPS + 1)
+    ]
+    step = in_compiled_parts(workload.parts("torch", 1), count, calls)
     before = torch_probe.compiled_graphs()
-    compiled(torch.randn(2, 3, 32, 32)).sum().backward()
-    assert seen == [("last", False), ("stem", True)]
-    graphs, breaks = np.subtract(torch_probe.compiled_graphs(), before)
-    assert (graphs, breaks) == (3, 1)
+    same_training(eager(workload.parts("torch", 1)), step, batches)
+    assert calls.compiled == count
+    assert np.subtract(torch_probe.compiled_graphs(), before).tolist() == [1, 0]
+    one_step = [said for k in range(count) for said in ("part", f"piece {k}")]
+    assert calls.log == one_step * len(batches)
+    largest = max(piece.flat.numel() for piece in step._pieces)
+    assert largest <= step._flat.numel() / count + 512 * 512 * 9  # its largest weight
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_model_compiled_in_parts_trains_as_the_eager_one(accumulate: int) -> None:
+    calls = Calls()
+    step = in_compiled_parts(stack(), 2, calls, accumulate=accumulate)
+    batches = [batch(seed=seed) for seed in range(STEPS)]
+    same_training(eager(stack(), accumulate=accumulate), step, batches)
+    assert [piece.flat.numel() for piece in step._pieces] == [42, 20]
+    early = ["part"] * 2 * (accumulate - 1)
+    assert calls.log == [*early, "part", "piece 0", "part", "piece 1"] * STEPS
+
+
+def test_other_passes_through_a_model_compiled_in_parts_leave_its_pieces_alone() -> None:
+    calls = Calls()
+    step, whole = in_compiled_parts(stack(), 2, calls), eager(stack())
+    for seed in range(EAGER_STEPS + 2):
+        # Of another size, and once before the first step.
+        estimates = [one.gradient(batch(5, seed=70 + seed)) for one in (step, whole)]
+        torch.testing.assert_close(*estimates)
+        step._plain.eval()
+        with torch.no_grad():
+            outputs = [model(batch(4, seed=seed)[0]) for model in (step._model, step._plain)]
+        torch.testing.assert_close(*outputs)
+        step._plain.train()
+        del calls.log[:]
+        same_training(whole, step, [batch(seed=seed)])
+        assert calls.log == ["part", "piece 0", "part", "piece 1"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_parts_are_the_shares_that_pieces_are(count: int) -> None:
+    """Of one cap for all parts there would be fewer, where one exceeds it."""
+    from harness.engines.torch_split import in_parts
+
+    model, weights = stack(6).model, []
+
+    def compile_part(graph: Any, _: Any) -> Any:
+        weights.append(
+            sum("weight" in node.name for node in graph.graph.find_nodes(op="placeholder"))
+        )
+        return graph
+
+    torch._dynamo.reset()
+    torch.compile(model, backend=in_parts(model, count, compile_part))(batch()[0])
+    assert weights[::-1] == pieces([12, 30, 30, 30, 30, 20], count)
+    assert len(weights) == count
+
+
+def test_a_model_whose_graph_breaks_has_its_pieces_in_the_order_of_backward(tmp_path: Path) -> None:
+    """torch.compile leaves the layers of an LSTM out: their gradients come one by one."""
+    workload = registry.create("lstm", {"length": 4000}, tmp_path)
+    workload.prepare()
+    samples, calls = workload.train(), Calls()
+    batches = [
+        tuple(torch.from_numpy(array) for array in samples.gather(np.arange(4) + 4 * k))
+        for k in range(EAGER_STEPS + 1)
+    ]
+    step = in_compiled_parts(workload.parts("torch", 1), 2, calls)
+    same_training(eager(workload.parts("torch", 1)), step, batches)
+    assert calls.log == ["part", "piece 0", "part", "piece 1"] * len(batches)
+
+
+def test_a_parameter_is_of_the_part_that_completes_it_and_an_unused_one_of_the_last() -> None:
+    shared, first, unused = (torch.nn.Parameter(torch.ones(2)) for _ in range(3))
+    loss = ((shared * first).exp() * shared).sum()
+    parts = [{id(one) for one in part} for part in backward_parts(loss, [unused, shared, first])]
+    assert parts == [{id(shared), id(first)}, {id(unused)}]
+
+
+def test_a_torch_that_cannot_cut_a_compiled_model_is_said(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "harness.engines.torch_split", None)
+    with pytest.raises(LaunchError, match="has no DDPOptimizer that can be used"):
+        torch_engine._compiled_in_parts(plain().model, 2)
 
 
 def test_an_engine_imports_no_compiler() -> None:

@@ -83,12 +83,8 @@ class ResNet(nn.Module):
             images = images.to(self.scale.dtype) * self.scale + self.shift
         x = functional.relu(self.bn1(self.conv1(images)), inplace=True)
         x = functional.max_pool2d(x, kernel_size=3, stride=2, padding=1)
-        # No loop: torch.compile may be asked to break its graph between two stages, and in a loop
-        # it would leave the whole network out.
-        x = self.layer1(x)
-        x = self.layer2(x)
-        x = self.layer3(x)
-        x = self.layer4(x)
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = stage(x)
         logits: torch.Tensor = self.fc(x.mean(dim=(2, 3)))
         return logits
 

@@ -212,6 +212,10 @@ def options(engine: Engine, rank: int) -> dict[str, Any]:
             "too many groups": conv({"groups": 100}),
             "fp16": conv({"compression": "fp16"}),
             "graph in pieces": conv({"groups": 2}, graph=True),
+            "too many pieces": conv({"groups": 100}, graph=True),
+            "compiled in pieces": conv(
+                {"groups": 2}, graph=True, compile=True, fused_optimiser=True
+            ),
             "graph in fp16": conv({"compression": "fp16"}, graph=True),
             "adasum": conv({"op": "adasum"}),
             "adasum fp16": conv({"op": "adasum", "compression": "fp16"}, accumulate=2),

@@ -436,8 +436,8 @@ class Calls:
         self.log: list[str] = []
 
     def backend(self) -> Any:
-        from functorch.compile import make_boxed_func
         from torch._dynamo.backends.common import aot_autograd
+        from torch._functorch.aot_autograd import make_boxed_func
 
         def backward(graph: Any, _: Any) -> Any:
             self.compiled += 1
@@ -509,6 +509,30 @@ def test_a_piece_of_a_compiled_model_is_complete_when_its_part_of_backward_is(
     assert calls.log == one_step * len(batches)
     largest = max(piece.flat.numel() for piece in step._pieces)
     assert largest <= step._flat.numel() / count + 512 * 512 * 9  # its largest weight
+
+
+class Disordered(torch.nn.Module):
+    """Has its layers in another order than it uses them in: 12, 30, 20 parameters in backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.middle = torch.nn.Linear(5, 5)
+        self.last = torch.nn.Linear(5, 2)
+        self.first = torch.nn.Linear(3, 5)
+
+    def forward(self, inputs: Any) -> Any:
+        return self.last(self.middle(self.first(inputs).tanh()).tanh())
+
+
+def test_pieces_end_where_parts_do_and_not_where_layers_are_defined() -> None:
+    calls = Calls()
+    torch.manual_seed(0)
+    model = Disordered()
+    step = in_compiled_parts(replace(plain(), model=model), 2, calls)
+    for seed in range(EAGER_STEPS + 1):
+        step.run(batch(seed=seed))
+    assert calls.log == ["part", "piece 0", "part", "piece 1"] * (EAGER_STEPS + 1)
+    assert set(step._pieces[1].parameters) == set(model.first.parameters())
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])

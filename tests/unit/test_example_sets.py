@@ -263,7 +263,7 @@ def test_an_allreduce_keeps_its_rows_and_times(tmp_path: Path) -> None:
 
 # The sets in git.
 
-SETS = sorted(path.parent for path in EXAMPLES.glob("*/README.md"))
+SETS = sorted(path.parent for path in EXAMPLES.rglob("README.md") if path.parent != EXAMPLES)
 SWEEPS = [path for path in SETS if (path / "sweep.json").exists()]
 #: What begins with a slash and is none of these is a path of one machine.
 ABSOLUTE = re.compile(r"""(?:^|[\s"'=:,;(\[]|-[IL])(/(?!usr/|lib|proc/|sys/|dev/)\w[^\s"']*)""")
@@ -281,7 +281,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _named(folder: Path) -> str:
-    return folder.name
+    return str(folder.relative_to(EXAMPLES))
 
 
 def test_there_are_sets() -> None:

@@ -441,7 +441,8 @@ class TestSpoiled:
 class TestReading:
     @pytest.fixture
     def results(self, tmp_path: Path) -> Path:
-        factories.write_results(tmp_path / "synthetic", factories.records(blocks=2))
+        made = factories.records((1, 2, 4), batches=(75,), blocks=2)
+        factories.write_results(tmp_path / "synthetic", made)
         return tmp_path
 
     @pytest.mark.parametrize("by", ["name", "path"])

@@ -179,13 +179,13 @@ def test_evaluation_is_exact_over_uneven_batches_and_leaves_the_model(
 
 
 def test_resnet18_learns_handwritten_digits(tmp_path: Path) -> None:
-    # Seen with seeds 1 and 2: 97.8 and 95.6 % of 360 test images after three epochs (66 steps).
+    # Seen with seeds 1 and 2: 97.2 and 96.1 % of 360 test images after two epochs (88 steps).
     # Guessing gives 10 %.
     require_modules("sklearn")
     options = {"depth": 18, "classes": 10, "image_size": 16, "data": "digits"}
     workload = ResNet(options, tmp_path)
     parts = workload.parts("torch", seed=1)
-    train, batch, epochs, rate = workload.train(), 64, 3, 0.05
+    train, batch, epochs, rate = workload.train(), 32, 2, 0.05
     optimiser = parts.optimiser(parts.model, rate, False)
     steps = len(train) // batch
     for step in range(epochs * steps):

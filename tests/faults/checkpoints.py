@@ -90,7 +90,9 @@ class Checkpoints:
 
     def _sync(self, descriptor: int) -> None:
         # Nothing is asked of the disk: no power fails here, and there are thousands of them.
-        self._carry_out("fsync", lambda: None, os.readlink(f"/proc/self/fd/{descriptor}"))
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if self._watched(path):
+            self._carry_out("fsync", lambda: None, path)
 
     def _opened(self, descriptor: int, mode: str = "r", *rest: Any, **more: Any) -> Any:
         path = os.readlink(f"/proc/self/fd/{descriptor}")

@@ -28,6 +28,10 @@ class Place:
     """Where one sweep is, and beside it what is no part of it."""
 
     root: Path
+    short: bool = False  # a sweep of two launches
+
+    def run(self) -> int:
+        return disturbed.run(self.results, self.ledger, short=self.short)
 
     @property
     def results(self) -> Path:
@@ -46,33 +50,33 @@ class Place:
         return self.root / "log"
 
 
-def place(root: Path) -> Place:
+def place(root: Path, short: bool = False) -> Place:
     root.mkdir(parents=True)
-    return Place(root)
+    return Place(root, short)
 
 
-def undisturbed(root: Path) -> dict[str, Any]:
+def undisturbed(root: Path, short: bool = False) -> dict[str, Any]:
     """Return what a sweep finds that nothing disturbs."""
-    there = place(root)
-    assert forked(lambda: disturbed.run(there.results, there.ledger), there.log) == 1
+    there = place(root, short)
+    assert forked(there.run, there.log) == 1
     disturbed.check(there.folder)
     return disturbed.results_of(there.folder)
 
 
-def count(root: Path) -> Checkpoints:
-    """Return how many checkpoints and operations a sweep has, by a run of it in this process."""
-    there = place(root)
+def count(root: Path, short: bool = False) -> Checkpoints:
+    """Return the checkpoints and operations that a sweep has, by a run of it."""
+    there = place(root, short)
     counted = root / "counted"
 
     def work() -> int:
         points = Checkpoints(there.folder).install()
-        code = disturbed.run(there.results, there.ledger)
-        counted.write_text(f"{points.points} {points.operations} {points.reads}")
+        code = there.run()
+        counted.write_text(f"{points.points} {points.reads} {' '.join(points.done)}")
         return code
 
     assert forked(work, there.log) == 1, there.log.read_text()
-    points, operations, reads = map(int, counted.read_text().split())
-    return Checkpoints(there.folder, points=points, operations=operations, reads=reads)
+    points, reads, *done = counted.read_text().split()
+    return Checkpoints(there.folder, points=int(points), reads=int(reads), done=done)
 
 
 def killed_at_checkpoints(folder: str, seed: int, kills: int) -> dict[str, Any]:
@@ -101,11 +105,12 @@ def _one_sweep(there: Place, chance: random.Random, points: int) -> int:
 
         def work(at: int = at, number: int = number) -> int:
             Checkpoints(there.folder, "kill", at, number).install()
-            return disturbed.run(there.results, there.ledger)
+            return there.run()
 
         where = f"{there.root}: signal {number} at checkpoint {at}"
         code, committed = run_and_check(there, work, committed, where)
         assert code in ENDS[number], f"{where}: exit code {code}"
+        assert not list(there.folder.glob("quarantine/*")), where
         if "killed at checkpoint" not in there.log.read_text():
             return kills
     raise AssertionError("the sweep never came to its end")
@@ -137,11 +142,7 @@ def run_and_check(
 def finished(there: Place, expected: dict[str, Any], where: str) -> None:
     """Run the sweep undisturbed; assert that it is done exactly, and nothing is left to do."""
     committed = disturbed.check(there.folder)
-
-    def work() -> int:
-        return disturbed.run(there.results, there.ledger)
-
-    code, committed = run_and_check(there, work, committed, where)
+    code, committed = run_and_check(there, there.run, committed, where)
     told = f"{where}: {there.log.read_text()[-2000:]}"
     assert code == 1, told
     assert disturbed.results_of(there.folder) == expected, told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,14 +76,26 @@ def _sources(store: Store) -> list[Source]:
     try:
         with os.scandir(store.runs) as entries:
             for entry in entries:
-                if RECORD.fullmatch(entry.name):
-                    stat = entry.stat()
+                if not RECORD.fullmatch(entry.name):
+                    continue
+                with suppress(FileNotFoundError):  # a runner has moved it away meanwhile
+                    stat = _stat(entry)
                     found.append(Source(entry.name, stat.st_size, stat.st_mtime_ns))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise StoreError(f"{store.runs}: cannot be read: {error.strerror}") from error
     return sorted(found, key=lambda source: source.file)
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result:
+    """Return the facts of a file, those of the link where it leads to none."""
+    try:
+        return entry.stat()
+    except OSError:
+        if not entry.is_symlink():
+            raise
+        return entry.stat(follow_symlinks=False)
 
 
 def _known(path: Path) -> set[Source]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,6 +136,8 @@ def _rows(store: Store, run_id: str) -> Iterator[dict[str, Any]]:
 
 def _remove(*paths: Path) -> None:
     for path in paths:
+        if not os.path.lexists(path):
+            continue  # a read-only disk refuses even then
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

@@ -13,7 +13,7 @@ from harness.analysis.columns import COLUMNS
 from harness.analysis.evaluations import update_evaluations
 from harness.analysis.frame import to_pandas
 from harness.analysis.reading import RECORD, SOURCE, Source, read_all
-from harness.analysis.writing import MARK, write_table
+from harness.analysis.writing import MARK, is_as_written, write_table
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION
 from harness.store import Store
@@ -99,10 +99,15 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
 
 
 def _known(path: Path) -> set[Source]:
-    """Return what the present table was made of; nothing where it is of another version."""
+    """Return what the present table was made of; nothing where it is of another version.
+
+    Nor where it was altered since it was written: the records are there, so it is made anew.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not is_as_written(path):
+        return set()
     try:
         file = pq.ParquetFile(path)
         if (file.schema_arrow.metadata or {}).get(MARK) != _version():

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from harness.clock import utc_now
 from harness.errors import StoreError
+from harness.paths import is_text
 from harness.record import SCHEMA_VERSION, RunRecord
 from harness.store.files import (
     move_aside,
@@ -71,11 +72,16 @@ class Store:
         """Open a sweep's folder; with ``create``, make what is missing and prove it can be written.
 
         Raises StoreError where it is not there, is no folder, cannot be written (with ``create``),
-        or is of a newer schema.
+        is of a newer schema, or its path is no text.
         """
         store = cls(Path(path))
         if store.path.exists() and not store.path.is_dir():
             raise StoreError(f"{path}: is a file, not a results folder; choose another --results")
+        if not is_text(store.path):  # no record could name it, and Arrow could not open it
+            raise StoreError(
+                f"{path}: a name in this path is no text in UTF-8; rename it, or choose another "
+                "--results"
+            )
         with named_errors(store.path, "read"):
             store._check_identity(create)
         if create:

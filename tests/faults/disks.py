@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import resource
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults import disturbed, kills
+from tests.faults import commands, disturbed, kills
 from tests.faults.checkpoints import REPEATED, Checkpoints
+from tests.faults.forks import forked
 
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
-TRACEBACK = 70  # of forks.fork: an exception that nobody expected
 
 
 def each_operation_refused(folder: str, every: int) -> dict[str, int]:
@@ -70,3 +72,59 @@ def replies_lost(folder: str) -> dict[str, Any]:
         assert len(disturbed.measured(there.ledger)) == 2, f"{where}: {said}"
         assert not disturbed.temporaries(there.root), where
     return {"plans": len(plans), "reads": counted.reads}
+
+
+def really_full(folder: str) -> dict[str, Any]:
+    """Run the sweep on a small disk that fills up in the middle of it; then make room, and go on.
+
+    The disk is a real one, mounted where this process alone sees it.
+    """
+    root = Path(folder)
+    expected = kills.undisturbed(root / "undisturbed")
+
+    def work() -> int:
+        commands.disks_in_a_namespace()
+        told = [_filled(root, room_kb, expected) for room_kb in (20, 40, 52, 64, 76, 88)]
+        (root / "told").write_text(json.dumps(told))
+        return 0
+
+    assert forked(work, root / "log") == 0, (root / "log").read_text()
+    told = json.loads((root / "told").read_text())
+    return {name: [one[name] for one in told] for name in told[0]}
+
+
+def _filled(root: Path, room_kb: int, expected: dict[str, Any]) -> dict[str, Any]:
+    """Mount a disk with so much room; return what becomes of a sweep there."""
+    there = kills.place(root / f"room-{room_kb}")
+    there.results.mkdir()
+    commands.shell(f"mount -t tmpfs -o size=1m none {there.results}")
+    filler = there.results / "filler"
+    filler.write_bytes(bytes(1024 * (1024 - room_kb)))
+    code, committed = kills.run_and_check(there, there.run, {}, f"{room_kb} KB")
+    said = there.log.read_text()
+    temporaries = disturbed.temporaries(there.root)
+    filler.unlink()
+    kills.finished(there, expected, f"{room_kb} KB")
+    disturbed.check(there.folder, committed)
+    commands.shell(f"umount {there.results}")
+    return {"codes": code, "measured": len(committed), "said": said, "left": temporaries}
+
+
+def limited_file_size(folder: str) -> dict[str, Any]:
+    """Let the kernel refuse what is larger than a limit; then lift it."""
+    root = Path(folder)
+    expected = kills.undisturbed(root / "undisturbed", short=True)
+    codes = []
+    for limit in (0, 100, 500, 1000, 2000, 3000, 4000):
+        there = kills.place(root / str(limit), short=True)
+
+        def work(there: kills.Place = there, limit: int = limit) -> int:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            return there.run()
+
+        code, committed = kills.run_and_check(there, work, {}, f"{limit} bytes")
+        assert code in (1, 2), f"{limit} bytes: {code}"
+        kills.finished(there, expected, f"{limit} bytes")
+        codes.append((code, len(committed)))
+    return {"codes": codes}

@@ -14,6 +14,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ BATCHES = (75, 100, FAILING)
 BLOCKS = 2
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 _RECORD = re.compile(r"([0-9a-f]{16})(?:\.attempt-(\d+))?\.json")
-_KNOWN = {"sweep.yaml", "rank-0.log", "launcher.log", "table.csv", "table.parquet"}
+_KNOWN = {
+    "sweep.yaml", "rank-0.log", "launcher.log", "table.csv", "table.parquet", "table.sha256",
+}  # fmt: skip
 _RAW = re.compile(r"[0-9a-f]{16}\.([0-9a-f]{12})\.steps\.parquet")
 
 
@@ -86,16 +89,21 @@ def launcher(ledger: Path) -> Callable[..., Ending]:
             file.write(f"{spec.run_id}\n")
         log = spec.log_dir / "rank-0.log"
         if spec.config.batch_size == FAILING:
-            log.write_text("Traceback (most recent call last):\nValueError: always\n")
+            _write(log, "Traceback (most recent call last):\nValueError: always\n")
             return Ending(exit_code=1, wall_s=0.0)
         try:
             Store.open(spec.results).commit(record_of(spec, spec.attempt), steps_of(spec.run_id))
         except HarnessError as error:  # as ``bench`` ends
-            log.write_text(f"hvdscale: error: {error}\n")
+            _write(log, f"hvdscale: error: {error}\n")
             return Ending(exit_code=2, wall_s=0.0)
         return Ending(exit_code=0, wall_s=0.0)
 
     return run_launch
+
+
+def _write(log: Path, text: str) -> None:
+    with suppress(OSError):  # where there is no room for it, a rank ends all the same
+        log.write_text(text)
 
 
 def machine(host: str = "stub") -> Machine:
@@ -115,7 +123,9 @@ def sweep(based: bool = False, short: bool = False) -> Sweep:
 def warm() -> None:
     """Import what a run imports on its way."""
     with tempfile.TemporaryDirectory() as folder:
-        run(Path(folder) / "results", Path(folder) / "ledger", based=True)
+        place = Path(folder) / "place"
+        place.mkdir()
+        run(place / "results", place / "ledger", based=True)
     mock.patch.stopall()
     gc.collect()
     gc.freeze()  # a fork would copy what the collector marks
@@ -129,23 +139,28 @@ def run(
     short: bool = False,
 ) -> int:
     """Run the sweep in this process, as on ``host``; return the exit code the command would."""
-    put_in(socket, "gethostname", lambda: host)
-
-    def build(config: RunConfig, _: Machine, run_file: str, *__: Any, **___: Any) -> Command:
-        return Command(("stub", run_file), {})
-
-    put_in(point, "build", build)
-    put_in(point, "run_launch", launcher(ledger))
-    put_in(running, "Guard", NoGuard)
+    put_in_stub(ledger, host)
     try:
-        report = PlainReport(sys.stderr)
+        report, data_dir = PlainReport(sys.stderr), ledger.parents[1]
         asked = sweep(based, short)
-        done = run_sweep(asked, machine(host), results, report=report, data_dir=ledger.parent)
+        done = run_sweep(asked, machine(host), results, report=report, data_dir=data_dir)
         print(done.text(), file=sys.stderr)
         return done.exit_code
     except HarnessError as error:
         print(f"hvdscale: error: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def put_in_stub(ledger: Path, host: str = "stub") -> None:
+    """Let what this process launches be measured at once, as on ``host``."""
+
+    def build(config: RunConfig, _: Machine, run_file: str, *__: Any, **___: Any) -> Command:
+        return Command(("stub", run_file), {})
+
+    put_in(socket, "gethostname", lambda: host)
+    put_in(point, "build", build)
+    put_in(point, "run_launch", launcher(ledger))
+    put_in(running, "Guard", NoGuard)
 
 
 def measured(ledger: Path) -> list[str]:

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 400.0
+#: So many times as many moments are tried, and others.
+FACTOR = int(os.environ.get("HVDSCALE_TEST_FAULTS_FACTOR", "1"))
+SEED = int(os.environ.get("HVDSCALE_TEST_SEED", "20261128"))
 
 
 class Server:

@@ -1,22 +1,17 @@
 """Runners that are killed, share a folder, or find another clock or host: nothing is lost.
 
 What is asserted is in ``kills``, ``real_kills``, ``sharing`` and ``disturbed``: a failure tells the
-seed and the moment that were chosen. ``HVDSCALE_TEST_FAULTS_FACTOR`` tries so many times as
-many moments, ``HVDSCALE_TEST_SEED`` others.
+seed and the moment that were chosen.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.forks import Server, served
-
-FACTOR = int(os.environ.get("HVDSCALE_TEST_FAULTS_FACTOR", "1"))
-SEED = int(os.environ.get("HVDSCALE_TEST_SEED", "20261128"))
+from tests.faults.forks import FACTOR, SEED, Server, served
 
 
 @pytest.fixture(scope="module")

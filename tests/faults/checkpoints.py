@@ -41,7 +41,8 @@ class Checkpoints:
     points: int = 0
     operations: int = 0
     reads: int = 0
-    done: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)  # operations
+    labels: list[str] = field(default_factory=list)  # of the checkpoints
 
     def install(self) -> Checkpoints:
         """Put this between the process and its files, for good."""
@@ -58,6 +59,7 @@ class Checkpoints:
 
     def _point(self, what: str) -> None:
         self.points += 1
+        self.labels.append(what)
         if self.plan == "kill" and self.points == self.at:
             os.write(2, f"killed at checkpoint {self.at}: {what}\n".encode())
             os.kill(os.getpid(), self.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import signal
@@ -64,34 +65,62 @@ def undisturbed(root: Path, short: bool = False) -> dict[str, Any]:
     return disturbed.results_of(there.folder)
 
 
-def count(root: Path, short: bool = False) -> Checkpoints:
+def count(root: Path, short: bool = False, links: bool = True) -> Checkpoints:
     """Return the checkpoints and operations that a sweep has, by a run of it."""
     there = place(root, short)
     counted = root / "counted"
 
     def work() -> int:
-        points = Checkpoints(there.folder).install()
+        points = watched(Checkpoints(there.folder), links)
         code = there.run()
-        counted.write_text(f"{points.points} {points.reads} {' '.join(points.done)}")
+        found = (points.points, points.reads, points.done, points.labels)
+        counted.write_text(json.dumps(found))
         return code
 
     assert forked(work, there.log) == 1, there.log.read_text()
-    points, reads, *done = counted.read_text().split()
-    return Checkpoints(there.folder, points=int(points), reads=int(reads), done=done)
+    number, reads, done, labels = json.loads(counted.read_text())
+    return Checkpoints(there.folder, points=number, reads=reads, done=done, labels=labels)
 
 
-def killed_at_checkpoints(folder: str, seed: int, kills: int, links: bool = True) -> dict[str, Any]:
-    """Kill runners at ``kills`` checkpoints, chosen by ``seed``; finish and compare each sweep.
+def watched(points: Checkpoints, links: bool = True) -> Checkpoints:
+    """Put checkpoints into this process; without ``links`` as on a file system that has none."""
+    if not links:
+        disturbed.put_in(os, "link", _no_links)
+    return points.install()
 
-    Without ``links`` the file system has no hard links, as those of some clusters.
-    """
+
+def _no_links(*_: object) -> None:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+def killed_in_commits_without_links(folder: str) -> dict[str, int]:
+    """Kill a runner at each checkpoint of its commits, where there are no hard links."""
+    root = Path(folder)
+    expected = undisturbed(root / "undisturbed", short=True)
+    labels = count(root / "counted", short=True, links=False).labels
+    moments = [at for at, label in enumerate(labels, 1) if "/stub/runs/" in label]
+    for at in moments:
+        there = place(root / str(at), short=True)
+
+        def work(there: Place = there, at: int = at) -> int:
+            watched(Checkpoints(there.folder, "kill", at, signal.SIGKILL), links=False)
+            return there.run()
+
+        code, _ = run_and_check(there, work, {}, f"{there.root}: {labels[at - 1]}")
+        assert code == -signal.SIGKILL, labels[at - 1]
+        finished(there, expected, labels[at - 1])
+    return {"kills": len(moments)}
+
+
+def killed_at_checkpoints(folder: str, seed: int, kills: int) -> dict[str, Any]:
+    """Kill runners at ``kills`` checkpoints, chosen by ``seed``; finish and compare each sweep."""
     root, chance = Path(folder), random.Random(seed)
     expected = undisturbed(root / "undisturbed")
     points = count(root / "counted").points
     found = {"kills": 0, "sweeps": 0, "measured": 0}
     while found["kills"] < kills:
         there = place(root / str(found["sweeps"]))
-        found["kills"] += _one_sweep(there, chance, points, links)
+        found["kills"] += _one_sweep(there, chance, points)
         finished(there, expected, f"seed {seed}, {there.root}")
         found["sweeps"] += 1
         found["measured"] += len(disturbed.measured(there.ledger))
@@ -99,11 +128,7 @@ def killed_at_checkpoints(folder: str, seed: int, kills: int, links: bool = True
     return found
 
 
-def _no_links(*_: object) -> None:
-    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
-
-def _one_sweep(there: Place, chance: random.Random, points: int, links: bool) -> int:
+def _one_sweep(there: Place, chance: random.Random, points: int) -> int:
     """Kill runners of one sweep until one comes to its end; return how many were."""
     committed: dict[str, bytes] = {}
     for kills in range(1000):
@@ -112,8 +137,6 @@ def _one_sweep(there: Place, chance: random.Random, points: int, links: bool) ->
         number = chance.choice(SIGNALS)
 
         def work(at: int = at, number: int = number) -> int:
-            if not links:
-                disturbed.put_in(os, "link", _no_links)
             Checkpoints(there.folder, "kill", at, number).install()
             return there.run()
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,21 @@ from tests.faults.forks import fork, wait
 PROGRAM = Path(__file__).with_name("quick_launch.py")
 VARIABLE = "HVDSCALE_TEST_RUNNER"  # carried by all processes that a runner of ours starts
 SLEEP_S = 0.02
+HANG_S = 600.0  # of a rank that only its end ends
 GONE_S = 60.0
 
 
-def run(there: kills.Place) -> int:
-    """Run the sweep in this process, with its guard, launchers and ranks."""
+def run(there: kills.Place, sleep_s: float = SLEEP_S) -> int:
+    """Run the sweep in this process, with its guard, launchers and ranks.
+
+    A rank commits, or fails, after ``sleep_s``.
+    """
     os.environ[VARIABLE] = str(there.root)
     current: list[Planned] = []
 
     def build(config: RunConfig, _: Machine, run_file: str, *__: Any, **___: Any) -> Command:
-        return Command(_prepared(there, current[-1], Path(run_file)), {})
+        argv = _prepared(there, current[-1], Path(run_file))
+        return Command((*argv, str(sleep_s)), {})
 
     def launch(planned: Planned, place: Place, guard: Guard, interrupts: Interrupts) -> Done:
         current.append(planned)
@@ -62,7 +68,7 @@ def _prepared(there: kills.Place, planned: Planned, run_file: Path) -> tuple[str
     program = (sys.executable, "-I", "-S", str(PROGRAM))
     target = there.folder / "runs" / f"{planned.run_id}.json"
     if planned.config.batch_size == disturbed.FAILING:
-        return (*program, "fails", "-", str(target), str(SLEEP_S))
+        return (*program, "fails", "-", str(target))
     attempt = int(run_file.parent.name)
     folder = there.root / "prepared" / f"{planned.run_id}-{attempt}"
     folder.mkdir(parents=True)
@@ -72,7 +78,7 @@ def _prepared(there: kills.Place, planned: Planned, run_file: Path) -> tuple[str
     steps.write_bytes(raw)
     record = disturbed.record_of(planned, attempt).model_copy(update={"steps_sha256": digest})
     (folder / "record").write_bytes(record.sealed().text())
-    return (*program, str(folder / "record"), str(steps), str(target), str(SLEEP_S))
+    return (*program, str(folder / "record"), str(steps), str(target))
 
 
 def left(there: kills.Place) -> list[str]:
@@ -117,8 +123,9 @@ def _one_sweep(there: kills.Place, chance: random.Random, longest_s: float) -> i
     committed: dict[str, bytes] = {}
     for killed in range(1000):
         after_s, number = chance.random() ** 2 * longest_s, chance.choice(kills.SIGNALS)
+        sleep_s = HANG_S if chance.random() < 0.4 else SLEEP_S
         code, committed = kills.run_and_check(
-            there, lambda: run(there), committed,
+            there, partial(run, there, sleep_s), committed,
             f"{there.root}: signal {number} after {after_s:.4f} s",
             started=_killer(there, after_s, number),
         )  # fmt: skip

@@ -164,15 +164,9 @@ class TestNetworkFileSystem:
         assert found["plans"] > 30
         assert found["reads"] > 3
 
-    def test_killed_without_hard_links(self, server: Server, tmp_path: Path) -> None:
-        found = server.call(
-            "tests.faults.kills:killed_at_checkpoints",
-            folder=tmp_path,
-            seed=SEED + 1,
-            kills=40 * FACTOR,
-            links=False,
-        )
-        assert found["kills"] >= 40 * FACTOR
+    def test_killed_in_each_commit_without_hard_links(self, server: Server, tmp_path: Path) -> None:
+        found = server.call("tests.faults.kills:killed_in_commits_without_links", folder=tmp_path)
+        assert found["kills"] > 30
 
     def test_files_that_are_none_of_ours(self, server: Server, tmp_path: Path) -> None:
         """Among them what NFS keeps of a file that is removed while it is open."""

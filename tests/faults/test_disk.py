@@ -124,8 +124,8 @@ class TestDamage:
         assert code == 0
         assert "5 launches without a measurement" in out
         for name in (flipped, cut, link):
-            assert f"  {name} unreadable: " in out
-        assert f"{found['failed']}: " in out
+            assert f"  {name} unreadable: {name}.json: " in out
+        assert f" attempt 1 unreadable: {found['failed']}: " in out
         assert found["run"][0] == 1
         assert ": 4 measured, 0 done before, 2 failed" in found["run"][1]
         code, out, err = found["ls again"]

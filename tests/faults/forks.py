@@ -74,23 +74,36 @@ def fork(work: Callable[[], int], log: Path) -> int:
 
     The signals are those of a fresh interpreter. Return its pid.
     """
+    # A Ctrl-C that comes before the fork can take it must not make a second server of it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         return pid
     code = 70
     try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        code = work()
-    except KeyboardInterrupt:
-        code = 130  # as of the command line
-    except BaseException:  # noqa: BLE001 nothing goes on in a fork of its parent
-        traceback.print_exc()
-    finally:
+        code = _worked(work, log)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         sys.stdout.flush()
         sys.stderr.flush()
+    except KeyboardInterrupt:
+        code = 130
+    finally:
         os._exit(code)
+
+
+def _worked(work: Callable[[], int], log: Path) -> int:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        return work()
+    except KeyboardInterrupt:
+        return 130  # as of the command line
+    except BaseException:  # noqa: BLE001 nothing goes on in a fork of its parent
+        traceback.print_exc()
+        return 70
 
 
 def wait(pid: int) -> int:

@@ -26,7 +26,23 @@ def default_wheel_dir(env: Mapping[str, str] = os.environ) -> Path:
     return _place("HVDSCALE_WHEEL_DIR", "wheels", env)
 
 
+def is_text(path: Path) -> bool:
+    """Say whether a path can be written down: Linux allows names that are no UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _place(variable: str, name: str, env: Mapping[str, str]) -> Path:
+    place = _named_place(variable, name, env)
+    if not is_text(place):
+        raise ConfigError(f"{place}: no text in UTF-8; set {variable} to another folder")
+    return place
+
+
+def _named_place(variable: str, name: str, env: Mapping[str, str]) -> Path:
     if env.get(variable):
         return Path(env[variable]).absolute()
     cache = env.get("XDG_CACHE_HOME")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from harness.analysis.columns import COLUMNS
 from harness.analysis.evaluations import update_evaluations
 from harness.analysis.frame import to_pandas
 from harness.analysis.reading import RECORD, SOURCE, Source, read_all
-from harness.analysis.writing import MARK, write_table
+from harness.analysis.writing import MARK, is_as_written, write_table
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION
 from harness.store import Store
@@ -75,8 +76,10 @@ def _sources(store: Store) -> list[Source]:
     try:
         with os.scandir(store.runs) as entries:
             for entry in entries:
-                if RECORD.fullmatch(entry.name):
-                    stat = entry.stat()
+                if not RECORD.fullmatch(entry.name):
+                    continue
+                with suppress(FileNotFoundError):  # a runner has moved it away meanwhile
+                    stat = _stat(entry)
                     found.append(Source(entry.name, stat.st_size, stat.st_mtime_ns))
     except FileNotFoundError:
         return []
@@ -85,11 +88,26 @@ def _sources(store: Store) -> list[Source]:
     return sorted(found, key=lambda source: source.file)
 
 
+def _stat(entry: os.DirEntry[str]) -> os.stat_result:
+    """Return the facts of a file, those of the link where it leads to none."""
+    try:
+        return entry.stat()
+    except OSError:
+        if not entry.is_symlink():
+            raise
+        return entry.stat(follow_symlinks=False)
+
+
 def _known(path: Path) -> set[Source]:
-    """Return what the present table was made of; nothing where it is of another version."""
+    """Return what the present table was made of; nothing where it is of another version.
+
+    Nor where it was altered since it was written: the records are there, so it is made anew.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not is_as_written(path):
+        return set()
     try:
         file = pq.ParquetFile(path)
         if (file.schema_arrow.metadata or {}).get(MARK) != _version():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis.frame import arrow_table, facts
-from harness.analysis.writing import mark_of, write_table
+from harness.analysis.writing import mark_of, sum_path, write_table
 from harness.errors import AnalysisError, StoreError
 from harness.record import RunRecord, Training
 from harness.store import Store
@@ -73,7 +74,7 @@ def update_evaluations(store: Store, table: pa.Table) -> None:
     trained = table.filter(good)
     paths = store.path / EVALUATIONS, store.path / EVALUATIONS_CSV
     if not trained.num_rows:
-        _remove(*paths)
+        _remove(*paths, sum_path(paths[0]))
         return
     sources = trained.select(["file", "file_bytes", "file_mtime_ns"]).to_pylist()
     mark = hashlib.sha256(repr((_VERSION, EVALUATION_COLUMNS, sources)).encode()).hexdigest()
@@ -135,6 +136,8 @@ def _rows(store: Store, run_id: str) -> Iterator[dict[str, Any]]:
 
 def _remove(*paths: Path) -> None:
     for path in paths:
+        if not os.path.lexists(path):
+            continue  # a read-only disk refuses even then
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

@@ -162,7 +162,8 @@ def _row(store: Store, source: Source) -> dict[str, Any]:
     except NewerSchemaError:
         raise
     except StoreError as error:
-        cause = str(error)
+        # Of a long path the table would show nothing else; the row names the file.
+        cause = str(error).replace(f"{store.runs}{os.sep}", "", 1)
     except (ArithmeticError, TypeError) as error:
         cause = f"{source.file}: its numbers are none that can be measured ({error})"
     return {

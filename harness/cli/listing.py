@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -142,7 +143,9 @@ def sweep_folder(path: str, results: Path) -> Path:
 
 def _has(folder: Path, name: str) -> bool:
     try:
-        return (folder / name).is_file()
+        return stat.S_ISREG(os.stat(folder / name).st_mode)  # is_file hides links in a circle
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as error:  # it may not be looked into, or no file can have such a name
         raise ConfigError(f"{folder}: cannot be read: {error.strerror}") from error
 
@@ -160,6 +163,7 @@ def _preset_folder(source: str, results: Path) -> Path | None:
 def sweep_folders(path: Path) -> list[Path]:
     """Return the sweeps' folders below a folder of results; ConfigError where that is none."""
     if not path.is_dir():
+        _has(path, ".")  # it may be that it cannot be read
         raise ConfigError(f"{path}: no results folder; `hvdscale run demo` makes results/demo")
     return _folders(path)
 

@@ -175,7 +175,18 @@ def existing_store(folder: Path) -> Store | None:
     """Return the store of a sweep that has results, None of one that has none."""
     if folder.is_dir() and not (folder / "sweep.json").exists():
         return None
-    return Store.open(folder) if folder.exists() else None
+    return Store.open(folder) if _may_be_there(folder) else None
+
+
+def _may_be_there(folder: Path) -> bool:
+    """Say whether a name is not free: also that of a link to itself, which leads nowhere."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # to open it says why
+    return True
 
 
 def is_wide(work: Work, store: Store, done: Iterable[str], blocks: int, target: float) -> bool:

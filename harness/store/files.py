@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,10 @@ from harness.errors import StoreError
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 # What file systems without hard links answer; EMLINK where a file may have one name and no more.
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+_LEFTOVER_S = 24 * 3600.0
+_STALE_TRIES = 3  # each is lost only to one more replacement during the reading
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -78,13 +83,36 @@ def _named(source: Path, path: Path, lock: Path) -> bool:
         with locked(lock):
             if os.path.lexists(path):
                 return False
-            os.replace(source, path)
+            _replace(source, path)
     return True
 
 
 def _write_and_rename(path: Path, data: bytes) -> None:
     with _temporary(path, data) as temporary:
-        os.replace(temporary, path)
+        _replace(temporary, path)
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Rename a file that nobody else renames."""
+    facts = os.lstat(source)
+    try:
+        os.replace(source, target)
+    except FileNotFoundError:
+        # As of a link: the first request was carried out, and to the second one it is gone.
+        if not _is(target, facts):
+            raise
+
+
+def _is(path: Path, facts: os.stat_result) -> bool:
+    """Say whether a name is that of the file with ``facts``, as the server has it now."""
+    try:  # what a network file system opens it asks for, where a mere look may be of before
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.path.samestat(os.fstat(descriptor), facts)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -101,6 +129,20 @@ def _temporary(path: Path, data: bytes) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def remove_leftovers(folder: Path, now_s: float) -> None:
+    """Remove the temporary files of writers that were killed long ago, such as by the end of a job.
+
+    ``now_s`` is the time by the clock of the folder's file system, which is not this host's. A
+    writer that was stopped for so long finds its file gone: it fails, and has lost nothing.
+    """
+    with os.scandir(folder) as entries:
+        old = [entry for entry in entries if _TEMPORARY.fullmatch(entry.name)]
+    for entry in old:
+        with suppress(OSError):  # another process was faster, or it stays: it is in nobody's way
+            if now_s - entry.stat(follow_symlinks=False).st_mtime > _LEFTOVER_S:
+                os.unlink(entry.path)
 
 
 def sync_folder(folder: Path) -> None:
@@ -121,23 +163,48 @@ def move_aside(path: Path, target: Path) -> Path:
         name = target if number == 1 else target.with_name(f"{target.stem}.{number}{target.suffix}")
         try:
             # The name is claimed first, so that two movers cannot choose the same one.
-            _claim(name, path.is_dir())
+            claim = _claim(name, path.is_dir())
         except FileExistsError:
             continue
         try:
             os.replace(path, name)
-        except OSError:
-            name.rmdir() if name.is_dir() else name.unlink()
-            raise
+        except OSError as error:
+            # As in ``_replace``: where the name is not the claim any more, it was moved.
+            moved = isinstance(error, FileNotFoundError) and not _is(name, claim)
+            if not moved:
+                _give_back(name, claim)
+                raise
         return name
     raise FileExistsError(errno.EEXIST, "no free number", str(target))
 
 
-def _claim(name: Path, folder: bool) -> None:
+def _claim(name: Path, folder: bool) -> os.stat_result:
     if folder:  # only an empty folder lets another be renamed over it
         name.mkdir()
-    else:
-        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        return os.lstat(name)
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _give_back(name: Path, claim: os.stat_result) -> None:
+    """Remove a claimed name, which is empty; never what was moved there."""
+    if _is(name, claim):
+        with suppress(FileNotFoundError):
+            name.rmdir() if name.is_dir() else name.unlink()
+
+
+def read_whole(path: Path) -> bytes:
+    """Return a file's bytes; those of a newer file where another host replaces it meanwhile."""
+    for _ in range(_STALE_TRIES):
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return path.read_bytes()
 
 
 @contextmanager

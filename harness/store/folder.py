@@ -31,8 +31,16 @@ from typing import TYPE_CHECKING
 
 from harness.clock import utc_now
 from harness.errors import StoreError
+from harness.paths import is_text
 from harness.record import SCHEMA_VERSION, RunRecord
-from harness.store.files import move_aside, named_errors, write_atomic, write_new
+from harness.store.files import (
+    move_aside,
+    named_errors,
+    read_whole,
+    remove_leftovers,
+    write_atomic,
+    write_new,
+)
 from harness.store.migrate import check_version
 from harness.store.quarantine import Broken, Quarantine, text_of
 from harness.store.raw import parquet_bytes, raw_path, read_raw
@@ -64,11 +72,16 @@ class Store:
         """Open a sweep's folder; with ``create``, make what is missing and prove it can be written.
 
         Raises StoreError where it is not there, is no folder, cannot be written (with ``create``),
-        or is of a newer schema.
+        is of a newer schema, or its path is no text.
         """
         store = cls(Path(path))
         if store.path.exists() and not store.path.is_dir():
             raise StoreError(f"{path}: is a file, not a results folder; choose another --results")
+        if not is_text(store.path):  # no record could name it, and Arrow could not open it
+            raise StoreError(
+                f"{path}: a name in this path is no text in UTF-8; rename it, or choose another "
+                "--results"
+            )
         with named_errors(store.path, "read"):
             store._check_identity(create)
         if create:
@@ -93,7 +106,7 @@ class Store:
                     return
                 with suppress(FileNotFoundError):  # another process was faster
                     kept = move_aside(path, self._next_config())
-                    if kept.read_bytes() == data:  # it has just been written by another process
+                    if read_whole(kept) == data:  # it has just been written by another process
                         kept.unlink()
 
     def claim_attempt(self, run_id: str) -> tuple[int, Path]:
@@ -268,8 +281,11 @@ class Store:
         for run_id in self.done_ids():
             try:
                 data = read_sealed(self._record_path(run_id))
-            except (BrokenError, MissingError):
-                continue  # ``run`` will find it, say so and measure again
+            except BrokenError as error:
+                log.warning("%s; the point counts as missing", error)
+                continue  # ``run`` moves it away and measures again
+            except MissingError:
+                continue
             if data.get("run_id") == run_id:
                 sound.add(run_id)
         return sound
@@ -283,7 +299,7 @@ class Store:
     def _check_identity(self, create: bool) -> None:
         path = self.path / "sweep.json"
         try:
-            data = json.loads(path.read_bytes())
+            data = json.loads(read_whole(path))
             check_version(data["schema_version"], str(path))
         except FileNotFoundError:
             if not create:
@@ -297,7 +313,8 @@ class Store:
             ) from None
         except (ValueError, KeyError, TypeError, RecursionError, IsADirectoryError):
             raise StoreError(
-                f"{path}: not what hvdscale wrote; restore it, or choose another --results"
+                f"{path}: not what hvdscale wrote; remove it if this is a sweep's folder (`run` "
+                "writes it anew), or choose another --results"
             ) from None
 
     def _create(self) -> None:
@@ -309,7 +326,7 @@ class Store:
             write_new(path, json.dumps(data, indent=1).encode(), self._lock)
         # Found out now rather than after the first measurement.
         for folder in (self.path, self.runs, self.logs):
-            _prove_writable(folder)
+            remove_leftovers(folder, _prove_writable(folder))
 
     def _next_config(self) -> Path:
         numbers = [
@@ -335,11 +352,15 @@ class Store:
         return self.runs / f"{_checked(run_id)}.attempt-{attempt}.json"
 
 
-def _prove_writable(folder: Path) -> None:
+def _prove_writable(folder: Path) -> float:
+    """Return the time by the folder's own clock, in seconds; OSError where it takes no file."""
     probe = folder / f".probe.{secrets.token_hex(8)}.tmp"  # pids are of one host
     try:
-        write_atomic(probe, b"")
-        probe.unlink()
+        try:
+            write_atomic(probe, b"")
+            return probe.stat().st_mtime
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
         # The user knows the folder; the probe is nobody's file.
         raise OSError(error.errno, error.strerror, str(folder)) from error

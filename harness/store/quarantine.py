@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from harness.errors import StoreError
 from harness.record import RunRecord
-from harness.store.files import move_aside, put_back, sync_folder, write_atomic
+from harness.store.files import move_aside, put_back, read_whole, sync_folder, write_atomic
 from harness.store.raw import raw_fault, raw_of_text
 from harness.store.reading import BrokenError, read_record
 
@@ -93,8 +94,10 @@ class Quarantine:
 
 
 def text_of(path: Path) -> bytes:
-    """Return a record's text, whatever it is; nothing of a folder, or where it is gone."""
+    """Return a record's text, whatever it is; nothing of a folder, a bad link, or what is gone."""
     try:
-        return path.read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
+        return read_whole(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EISDIR, errno.ELOOP):
+            raise
         return b""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import StoreError
 from harness.record import RunRecord
-from harness.store.files import named_errors
+from harness.store.files import named_errors, read_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,7 @@ def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
     if fault:
         raise StoreError(f"{path}: {fault}")
     with named_errors(path, "read"):
-        return pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
+        return pq.ParquetFile(pa.BufferReader(read_whole(path))).read()
 
 
 def raw_fault(runs: Path, record: RunRecord) -> str | None:
@@ -112,7 +112,7 @@ def _earlier(runs: Path, run_id: str, kind: str) -> Path:
 
 def _file_fault(path: Path, digest: str) -> str | None:
     try:
-        data = path.read_bytes()
+        data = read_whole(path)
     except FileNotFoundError:
         return "are missing"
     except IsADirectoryError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError as PydanticError
 
 from harness.errors import StoreError
-from harness.record import RunRecord, is_whole
-from harness.store.migrate import check_version, migrate
+from harness.record import SCHEMA_VERSION, RunRecord, is_whole
+from harness.store.files import read_whole
+from harness.store.migrate import NewerSchemaError, check_version, migrate
 
 
 class BrokenError(StoreError):
@@ -27,13 +29,17 @@ def read_sealed(path: Path) -> dict[str, Any]:
     What has the right checksum is what ``RunRecord.sealed`` wrote.
     """
     try:
-        text = path.read_bytes()
+        text = read_whole(path)
         data: Any = json.loads(text)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise BrokenError(f"{path}: a link to nothing") from None
         raise MissingError(f"{path}: there is no such record") from None
     except IsADirectoryError:
         raise BrokenError(f"{path}: a folder, no record") from None
     except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise BrokenError(f"{path}: a link to itself") from None
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError):
         raise BrokenError(f"{path}: cut off, or no record at all") from None
@@ -41,13 +47,38 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise BrokenError(f"{path}: no record at all")
     try:
         # A newer schema may seal its records in another way, so its version is looked at first.
-        check_version(data.get("schema_version"), str(path))
-        fits = is_whole(text, data)
+        fits = _is_of_this_schema(text, data, str(path)) and is_whole(text, data)
     except (ValueError, RecursionError) as error:
         raise BrokenError(f"{path}: no record of this schema: {error}") from None
     if not fits:
         raise BrokenError(f"{path}: altered since it was written (wrong checksum)")
     return data
+
+
+def _is_of_this_schema(text: bytes, data: dict[str, Any], where: str) -> bool:
+    """Say whether a record's version is one that it was sealed with, as far as that can be known.
+
+    Raises NewerSchemaError for a newer one; but what was sealed with an earlier one is no newer
+    record: a bit of its version was flipped.
+    """
+    try:
+        check_version(data.get("schema_version"), where)
+    except NewerSchemaError:
+        if any(map(is_whole, *_earlier(text, data))):
+            return False
+        raise
+    return True
+
+
+def _earlier(text: bytes, data: dict[str, Any]) -> tuple[list[bytes], list[dict[str, Any]]]:
+    """Return texts and plain data as they would be with each version that is known here."""
+    versions = range(1, SCHEMA_VERSION + 1)
+    field = b'"schema_version": %d'
+    found = field % data["schema_version"]
+    return (
+        [text.replace(found, field % version, 1) for version in versions],
+        [data | {"schema_version": version} for version in versions],
+    )
 
 
 def read_record(path: Path, run_id: str) -> RunRecord:

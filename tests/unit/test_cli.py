@@ -10,7 +10,6 @@ import pytest
 
 from harness import cli
 from harness.errors import BuildError, ConfigError
-from harness.record import SCHEMA_VERSION
 from harness.store import Store
 from tests import factories
 
@@ -351,11 +350,9 @@ class TestSpoiled:
         return store
 
     def newer(self, store: Store) -> Path:
-        path = store.runs / f"{sorted(store.done_ids())[0]}.json"
-        text = path.read_text()
-        path.write_text(
-            text.replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 99', 1)
-        )
+        record = store.read(sorted(store.done_ids())[0])
+        path = store.runs / f"{record.run_id}.json"
+        path.write_bytes(record.model_copy(update={"schema_version": 99}).sealed().text())
         return path
 
     @pytest.mark.parametrize("command", ["run --dry-run", "validate", "ls", "collect", "plot"])

@@ -496,10 +496,9 @@ class TestSchema:
 
     def test_a_newer_record_is_an_error_by_name_and_nothing_moves(self, store: Store) -> None:
         cut = store.commit(a_record(0), None).run_id
-        newer = store.commit(a_record(1), None).run_id
         (store.runs / f"{cut}.json").write_text("{")
+        newer = store.commit(a_record(1).model_copy(update={"schema_version": 99}), None).run_id
         path = store.runs / f"{newer}.json"
-        spoil(path, f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 99')
         with pytest.raises(NewerSchemaError, match=rf"{newer}\.json: schema version 99.*update"):
             store.verify([cut, newer])
         with pytest.raises(NewerSchemaError):
@@ -507,6 +506,17 @@ class TestSchema:
         with pytest.raises(NewerSchemaError):
             store.sound_ids()
         assert path.exists()
+
+    def test_a_version_that_was_altered_is_no_newer_record(self, store: Store) -> None:
+        """One bit makes a 7 of a 5: that must not stop a sweep until hvdscale is updated."""
+        name = store.commit(a_record(), None).run_id
+        path = store.runs / f"{name}.json"
+        spoil(
+            path, f'"schema_version": {SCHEMA_VERSION}', f'"schema_version": {SCHEMA_VERSION + 2}'
+        )
+        found: list[Broken] = []
+        assert store.verify([name], found.append) == set()
+        assert "altered since it was written" in found[0].reason
 
     def test_a_newer_folder_is_an_error_and_nothing_is_written(self, store: Store) -> None:
         spoil(

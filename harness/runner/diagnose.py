@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness.record import Status
 from harness.runner.causes import cause_of, known_cause, whole_message
-from harness.runner.hanging import STALL_SHUTDOWN, awaited, named, places, stalled
+from harness.runner.hanging import STALL_SHUTDOWN, awaited, named, places, stalled, unanswered_s
 from harness.runner.launcher import Ending
 from harness.runner.logs import Logs, RankLog
 from harness.runner.srun_log import failed_node, first_failed, never_started
@@ -85,6 +85,8 @@ def diagnose(
         return Verdict("stalled", stalled(everything))
     if ending.timed_out:
         return Verdict("timeout", _timed_out(ending, logs, timeout_s, world_size, everything))
+    if (mute := _mute(logs)) is not None:
+        return Verdict("stalled", mute)
     killed = ending.exit_code is not None and ending.exit_code < 0
     found = _from_memory(ending, logs) or _from_ranks(logs, killed) or _not_started(logs)
     cause = (
@@ -118,6 +120,20 @@ def _timed_out(
     if absent:
         return f"{cause}; rank {named(absent)} never started its log"
     return f"{cause}; {where}" if (where := places(logs)) else cause
+
+
+def _mute(logs: Logs) -> str | None:
+    """Name the ranks that said nothing where the others, over Gloo, waited for them in vain."""
+    waited_s = max((unanswered_s(log.tail) or 0.0 for log in logs.ranks), default=0.0)
+    errors = {log.rank: _last_error(log.tail) for log in logs.ranks}
+    silent = [rank for rank, error in errors.items() if error is None]
+    own = any(error is not None and not _CONSEQUENCE.search(error) for error in errors.values())
+    if not waited_s or not silent or own:
+        return None
+    return (
+        f"rank {named(silent)} did not answer for {waited_s:g} s: stopped, stuck in a driver or a "
+        "file system, or cut off from the others"
+    )
 
 
 def _not_started(logs: Logs) -> str | None:

@@ -17,6 +17,8 @@ _MISSING_RANK = re.compile(r"^\s*(\d+)(!?): \[")
 # As the watchdog writes it, and each frame as Python does.
 _STACK = re.compile(r"hvdscale: the time limit is near; thread MainThread is at$")
 _FRAME = re.compile(r'^  File "([^"]+)", line (\d+), in (\S+)$')
+# Gloo's ``unbound_buffer.cc``, of a peer that neither answers nor is gone.
+_GAVE_UP = re.compile(r"Timed out waiting (\d+)ms for (?:send|recv) operation")
 _MOST_PLACES = 4
 _MOST_RANKS = 5
 
@@ -35,6 +37,11 @@ def awaited(lines: Iterable[str]) -> str | None:
     """Return the ranks that Horovod said last that it waited for; None where it said nothing."""
     missing = _missing(lines)
     return named(missing) if missing else None
+
+
+def unanswered_s(lines: Iterable[str]) -> float | None:
+    """Return how long a rank's Gloo waited for another one before it gave up; None if it didn't."""
+    return next((int(m[1]) / 1000 for line in lines if (m := _GAVE_UP.search(line))), None)
 
 
 def _missing(lines: Iterable[str]) -> list[int]:

@@ -465,6 +465,23 @@ class TestTime:
             "not done after 120 s (measure.timeout_s); Horovod was waiting for rank 1, 3"
         )
 
+    def test_a_rank_that_gloo_waited_for_in_vain(self) -> None:
+        gave_up = (
+            "[E operations.cc:697] [0]: Horovod background loop uncaught exception: [gloo/transport/"
+            "tcp/unbound_buffer.cc:81] Timed out waiting 40000ms for recv operation to complete\n"
+        )
+        lost = TRACEBACK.format(
+            error="horovod.common.exceptions.HorovodInternalError: Horovod has been shut down."
+        )
+        launcher = HOROVODRUN_EXIT.replace("137", "1").replace("name: 1", "name: 0")
+        verdict = diagnose(Ending(1, 60.0), logs(launcher, r0=gave_up + lost, r1="x"), 80.0, 2)
+        assert verdict.status == "stalled"
+        assert verdict.cause.startswith("rank 1 did not answer for 40 s: stopped, stuck in a")
+        # Not where a rank says what is wrong with it.
+        own = TRACEBACK.format(error="ValueError: odd")
+        found = logs(launcher, r0=gave_up + lost, r1="x", r2=own)
+        assert cause(found, n=3) == "rank 2: ValueError: odd"
+
     def test_who_was_late_and_came_is_not_missing(self) -> None:
         later = STALL.replace("\n1: [", "\n0: [").partition("\n3: [")[0]
         verdict = diagnose(

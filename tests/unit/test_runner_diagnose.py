@@ -468,8 +468,8 @@ class TestTime:
     def test_a_rank_that_gloo_waited_for_in_vain(self) -> None:
         gave_up = (
             "[E operations.cc:697] [0]: Horovod background loop uncaught exception: "
-            "[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 40000ms for recv operation "
-            "to complete\n"
+            "[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 40000ms for recv "
+            "operation to complete\n"
         )
         lost = TRACEBACK.format(
             error="horovod.common.exceptions.HorovodInternalError: Horovod has been shut down."

@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,9 +168,19 @@ class FaultSweep:
             text=True,
         )
 
+    def wait_for_strike(self, running: subprocess.Popen[str]) -> None:
+        """Wait until the fault of the only point has come, or until all is over without it."""
+        begun = "rank-0.log" if "absent" in self.faults else "rank-1.log"
+        while running.poll() is None:
+            logs = (self.folder / "faults" / "logs").glob(f"*/*/{begun}")
+            if any("absent" in self.faults or "now comes" in log.read_text() for log in logs):
+                return
+            time.sleep(0.1)
+
     def end(self, running: subprocess.Popen[str]) -> Outcome:
         """Wait for it; return what it left, by the name of the fault."""
-        running.communicate()
+        with ended(running):
+            running.communicate()
         records = {self.fault_of(record): record for record in self.store.records()}
         logs = {
             name: self.store.logs / one.run_id / str(one.attempt) for name, one in records.items()
@@ -177,6 +190,18 @@ class FaultSweep:
     def fault_of(self, record: RunRecord) -> str:
         """Return the fault that a record's point was given."""
         return next(f for f, batch in BATCHES.items() if batch == record.config.rank_batch)
+
+
+@contextmanager
+def ended(*running: subprocess.Popen[str]) -> Iterator[None]:
+    """Leave none of ``running`` behind, whatever becomes of the test."""
+    try:
+        yield
+    finally:
+        for one in running:
+            if one.poll() is None:
+                one.terminate()
+                one.wait()
 
 
 def environment(folder: Path, data_dir: Path, *, faulty: bool = True) -> dict[str, str]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.faults.matrix import BATCHES, QUICK, FaultSweep, expected
+from tests.faults.matrix import BATCHES, QUICK, FaultSweep, ended, expected
 from tests.faults.test_rank_faults import Outcome
 
 ALL = os.environ.get("HVDSCALE_TEST_FAULT_MATRIX") == "all"
@@ -52,10 +54,18 @@ def sweeps(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str
 
 @pytest.fixture(scope="module")
 def outcomes(sweeps: dict[str, FaultSweep]) -> dict[str, Outcome]:
-    """Run all sweeps: those that wait beside those that end."""
-    waiting = {name: sweep.begin() for name, sweep in sweeps.items() if name not in ENDING}
-    ended = {name: sweeps[name].end(sweeps[name].begin()) for name in ENDING}
-    return ended | {name: sweeps[name].end(running) for name, running in waiting.items()}
+    """Run all sweeps: those that wait beside those that end.
+
+    A time limit counts from the launch on, so launches that have a short one start one by one.
+    """
+    waiting: dict[str, subprocess.Popen[str]] = {}
+    with ExitStack() as stack:
+        for name in (name for name in sweeps if name not in ENDING):
+            waiting[name] = sweeps[name].begin()
+            stack.enter_context(ended(waiting[name]))
+            sweeps[name].wait_for_strike(waiting[name])
+        done = {name: sweeps[name].end(sweeps[name].begin()) for name in ENDING}
+        return done | {name: sweeps[name].end(running) for name, running in waiting.items()}
 
 
 @pytest.mark.parametrize(("name", "fault"), CASES)

@@ -114,12 +114,14 @@ def test_the_next_run_does_exactly_what_is_missing(
 ) -> None:
     before, sweep = outcomes["horovodrun"], sweeps["horovodrun"]
     failed = {f: record for f, record in before.records.items() if record.status != "ok"}
-    done = sweep.store.runs / f"{before.records['late'].run_id}.json"
+    good = before.records["late"].run_id
+    done, launches = sweep.store.runs / f"{good}.json", sweep.store.logs / good
     bytes_before = done.read_bytes()
     again = sweep.end(sweep.begin(faulty=False))
     assert again.exit_code == 0
     assert {record.status for record in again.records.values()} == {"ok"}
     assert done.read_bytes() == bytes_before
+    assert [path.name for path in launches.iterdir()] == ["1"]  # it was not launched again
     for fault, record in failed.items():
         assert again.records[fault].attempt == record.attempt + 1
         # The failure is kept beside it.

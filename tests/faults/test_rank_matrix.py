@@ -1,6 +1,6 @@
 """What a user is promised of a rank that fails, for each way of failing and each launcher.
 
-Shown elsewhere: ``test_rank_faults.py`` has those ways that are not below for a launcher. With
+Shown elsewhere: more ways and torchrun in ``test_rank_faults.py``, srun beside Slurm's tests. With
 HVDSCALE_TEST_FAULT_MATRIX=all every way is tried under every launcher, and who is late is so by the
 seconds that HVDSCALE_TEST_LATE_S says (4 by default).
 """
@@ -15,21 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.matrix import BATCHES, QUICK, FaultSweep, ended, expected
+from tests.faults.matrix import BATCHES, ENGINES, QUICK, FaultSweep, ended, expected
 from tests.faults.test_rank_faults import Outcome
 
 ALL = os.environ.get("HVDSCALE_TEST_FAULT_MATRIX") == "all"
 #: Launcher → faults of one sweep. What the launcher has no part in is tried under one.
 ENDING = {
-    "mpirun": ("segv", "forward", "nan", "shape", "versions", "late"),
+    "mpirun": ("segv", "forward", "nan", "shape", "versions"),
     "horovodrun": ("leave", "late"),
-    "torchrun": ("segv", "leave"),
 }
 #: Launcher, fault and time limit of sweeps that wait for their end, all at once. A rank that never
 #: comes needs no more time than its peer needs to have a log; the others must come to their window.
 WAITING = [("mpirun", "hang", 120), ("horovodrun", "stop", 100), ("horovodrun", "absent", 30)]
 if ALL:
-    ENDING = dict.fromkeys(ENDING, QUICK)
+    ENDING = dict.fromkeys(ENGINES, QUICK)
     WAITING = [
         (launcher, fault, seconds)
         for launcher in ENDING

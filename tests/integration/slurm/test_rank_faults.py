@@ -27,7 +27,6 @@ measure: {{warmup_steps: 2, window_s: 0.2, min_steps: 3, blocks: 1, timeout_s: 2
            instruments: []}}
 """
 CAUSES = {
-    "raise": "rank 1: ValueError: a fault on purpose",
     "segv": "rank 1 on n2 ended with signal SIGSEGV: a crash in native code",
     "leave": (
         "rank 1 ended without a word (killed from outside, a crash in native code, or it left with "

@@ -28,6 +28,7 @@ from harness.errors import HarnessError
 from harness.feed.shard import Feed
 from harness.learning_rate import learning_rate
 from harness.measure import allreduce, gate, seats, steadiness, window
+from harness.provenance import packages
 from harness.provenance.slurm import slurm_facts
 from harness.record import BackendProof, DataSource, Placed, RunRecord, Window, WorkloadFacts
 from harness.spec import Resolved, RunSpec
@@ -82,7 +83,9 @@ def run_spec(path: Path) -> int:
         cores = affinity.bind(spec.resolved, place.local_rank if place else 0)
         started_at = utc_now()
         with joined(spec.config, spec.resolved) as (engine, world):
-            placed = gate.check_placement(engine.gather(seats.here(world)), spec.resolved)
+            places = engine.gather((seats.here(world), packages.software()))
+            placed = gate.check_placement([seat for seat, _ in places], spec.resolved)
+            gate.check_software([versions for _, versions in places])
             measured = measure(
                 spec.config,
                 spec.resolved,

@@ -24,6 +24,7 @@ from harness.config.tuning_presets import with_preset
 from harness.detect import MODULES, Host, Machine, detect_gpus, usable_cores
 from harness.errors import ConfigError, HarnessError, StoreError
 from harness.measure import gate, seats
+from harness.provenance import packages
 from harness.provenance.slurm import slurm_facts
 from harness.ranks import RankPlace, find_place
 from harness.record import Placed, RunRecord
@@ -67,9 +68,9 @@ def by_hand(
     start = bench.Start(affinity.bind(resolved, place.local_rank), facts)
     started_at = utc_now()
     with bench.joined(config, resolved) as (engine, world):
-        found = gate.check_local_sizes(
-            engine.gather(seats.here(world, place.local_size)), place.launcher
-        )
+        places = engine.gather((seats.here(world, place.local_size), packages.software()))
+        found = gate.check_local_sizes([seat for seat, _ in places], place.launcher)
+        gate.check_software([versions for _, versions in places])
         config, resolved = _as_placed(config, resolved, found)
         timeline = _timeline_file(results) if is_timeline(config) and world.rank == 0 else Path()
         # Rank 0's word: a launcher may hand its environment to the ranks of its own host alone.

@@ -114,6 +114,16 @@ def read_process(pid: int) -> Process | None:
         return None  # gone while we looked
 
 
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment that a process was started with; {} where it is gone, or another's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            text = os.fsdecode(file.read())
+    except OSError:
+        return {}
+    return dict(part.partition("=")[::2] for part in text.split("\0") if part)
+
+
 def _carries(pid: int, marker: bytes) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,13 +23,7 @@ def check_window(
     """Raise LaunchError where ranks hold different weights, a loss is not finite, or the bytes
     reduced are not the gradient's times the steps.
     """
-    for rank, window in enumerate(windows):
-        bad = np.flatnonzero(~np.isfinite(window.losses))
-        if len(bad):
-            raise LaunchError(
-                f"the loss of rank {rank} is {window.losses[bad[0]]} at step {bad[0]} of the "
-                "window: lower the learning rate, or look at the data"
-            )
+    _check_losses(windows)
     check_checksums(checksums)
     if not gradient_allreduce:
         if len(windows) > 1:
@@ -42,6 +36,44 @@ def check_window(
                 f"rank {rank} reduced {window.reduced_bytes} bytes in the window, but gradient "
                 f"bytes × steps = {gradient_bytes} × {len(window.step_s)} = {wanted}"
             )
+
+
+def _check_losses(windows: Sequence[RankWindow]) -> None:
+    """Raise LaunchError for the first loss that is not finite.
+
+    One step later it is that of all ranks, because their gradients are averaged; where it is at the
+    first step already, a gradient was not finite before.
+    """
+    wrong = {r: np.flatnonzero(~np.isfinite(w.losses)) for r, w in enumerate(windows)}
+    first = min((bad[0] for bad in wrong.values() if len(bad)), default=None)
+    if first is None:
+        return
+    who = [rank for rank, bad in wrong.items() if len(bad) and bad[0] == first]
+    value = windows[who[0]].losses[first]
+    if len(who) == len(windows) > 1:
+        raise LaunchError(
+            f"the loss of all ranks is {value} from step {first} of the window on, so a gradient "
+            "was not finite before: lower the learning rate, or look at the data"
+        )
+    raise LaunchError(
+        f"the loss of rank {', '.join(map(str, who))} is {value} at step {first} of the window: "
+        "lower the learning rate, or look at the data"
+    )
+
+
+def check_software(versions: Sequence[Mapping[str, str]]) -> None:
+    """Raise LaunchError where ranks have other versions than rank 0; package → version, each rank.
+
+    What was measured would be neither the one's nor the other's.
+    """
+    for rank, here in enumerate(versions):
+        for name in sorted({*here, *versions[0]}):
+            mine, first = here.get(name, "none"), versions[0].get(name, "none")
+            if mine != first:
+                raise LaunchError(
+                    f"rank {rank} has {name} {mine}, and rank 0 has {first}: give all nodes the "
+                    "same environment (hvdscale preflight compares them)"
+                )
 
 
 def check_checksums(checksums: Sequence[str]) -> None:

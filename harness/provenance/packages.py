@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 from importlib.metadata import PackageNotFoundError, version
 
 _PACKAGES = ("hvdscale", "torch", "tensorflow", "keras", "horovod", "mpi4py", "numpy", "pyarrow")
+
+
+def software() -> dict[str, str]:
+    """Return what must be the same on all ranks of a launch: Python's version, and packages'."""
+    return {"Python": platform.python_version(), **collect()}
 
 
 def collect() -> dict[str, str]:

@@ -9,14 +9,10 @@ from dataclasses import dataclass
 
 from harness.record import Status
 from harness.runner.causes import cause_of, known_cause, whole_message
+from harness.runner.hanging import STALL_SHUTDOWN, awaited, named, places, stalled, unanswered_s
 from harness.runner.launcher import Ending
 from harness.runner.logs import Logs, RankLog
 from harness.runner.srun_log import failed_node, first_failed, never_started
-
-#: Horovod 0.28.1, ``stall_inspector.cc``: it ends the job after this line.
-STALL_SHUTDOWN = "is stalled for longer than"
-_STALL_WAIT = re.compile(r"waiting for remainder of ranks")
-_MISSING_RANKS = re.compile(r"^\s*(\d+): \[")
 
 # The last line of a Python traceback, as a name with at least one capital: "ValueError: ...".
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?_*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
@@ -34,9 +30,11 @@ _NOISE = re.compile(r"resource_tracker|^\s*warnings\.warn\(|\w*Warning: ")
 _OWN_ERROR = re.compile(
     r"^(?:hvdscale: (?:error: )?|(?:harness\.errors|workloads\.api)\.\w+Error: )(.*)"
 )
-# What a rank says because another one failed first.
+# What a rank says because another one failed first. By the same error Horovod's coordinator tells
+# all ranks what is wrong with what they hand in (``controller.cc``).
 _CONSEQUENCE = re.compile(
-    r"HorovodInternalError|Connection reset by peer|Connection closed by peer|Broken pipe"
+    r"HorovodInternalError(?!: (?:Mismatched|Requested to|Process-set rank) )"
+    r"|Connection reset by peer|Connection closed by peer|Broken pipe"
     r"|has been shut down|shutdown in progress|SignalException|ChildFailedError"
 )
 _SIGNAL_NAMES = {number.value: number.name for number in signal.Signals}
@@ -84,11 +82,13 @@ def diagnose(
         return Verdict("failed", f"could not be started: {ending.start_error}")
     everything = [line for log in logs.ranks for line in log.tail] + list(logs.launcher)
     if any(STALL_SHUTDOWN in line for line in everything):
-        return Verdict("stalled", _stalled(everything))
+        return Verdict("stalled", stalled(everything))
     if ending.timed_out:
         return Verdict("timeout", _timed_out(ending, logs, timeout_s, world_size, everything))
+    if (mute := _mute(logs)) is not None:
+        return Verdict("stalled", mute)
     killed = ending.exit_code is not None and ending.exit_code < 0
-    found = _from_memory(ending) or _from_ranks(logs, killed) or _not_started(logs)
+    found = _from_memory(ending, logs) or _from_ranks(logs, killed) or _not_started(logs)
     cause = (
         found or _from_words(logs) or _from_launcher(logs) or _from_exit(ending, logs, world_size)
     )
@@ -105,28 +105,35 @@ def exit_name(code: int) -> str:
     return f"signal {name}" if name else f"exit code {code}"
 
 
-def _stalled(lines: Iterable[str]) -> str:
-    missing = sorted({int(m[1]) for line in lines if (m := _MISSING_RANKS.match(line))})
-    who = f"; missing: rank {', '.join(map(str, missing))}" if missing else ""
-    return f"Horovod ended it: some ranks waited too long for the others{who}"
-
-
 def _timed_out(
     ending: Ending, logs: Logs, timeout_s: float, world_size: int, lines: list[str]
 ) -> str:
     cause = f"not done after {timeout_s:g} s (measure.timeout_s)"
     if ending.stopped:
-        pids = ", ".join(map(str, ending.stopped))
-        return f"{cause}; process {pids} was stopped (SIGSTOP, or a debugger)"
+        who = ", ".join(ending.stopped)
+        return f"{cause}; {who} was stopped (SIGSTOP, or a debugger)"
     absent = sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
-    missing = sorted({int(m[1]) for line in lines if (m := _MISSING_RANKS.match(line))})
-    if missing and any(_STALL_WAIT.search(line) for line in lines):
-        return f"{cause}; Horovod was waiting for rank {', '.join(map(str, missing))}"
+    if missing := awaited(lines):
+        return f"{cause}; Horovod was waiting for rank {missing}"
     if never := _not_started(logs):
         return f"{cause}; {never}"
     if absent:
-        return f"{cause}; rank {_some(absent)} never started its log"
-    return cause
+        return f"{cause}; rank {named(absent)} never started its log"
+    return f"{cause}; {where}" if (where := places(logs)) else cause
+
+
+def _mute(logs: Logs) -> str | None:
+    """Name the ranks that said nothing where the others, over Gloo, waited for them in vain."""
+    waited_s = max((unanswered_s(log.tail) or 0.0 for log in logs.ranks), default=0.0)
+    errors = {log.rank: _last_error(log.tail) for log in logs.ranks}
+    silent = [rank for rank, error in errors.items() if error is None]
+    own = any(error is not None and not _CONSEQUENCE.search(error) for error in errors.values())
+    if not waited_s or not silent or own:
+        return None
+    return (
+        f"rank {named(silent)} did not answer for {waited_s:g} s: stopped, stuck in a driver or a "
+        "file system, or cut off from the others"
+    )
 
 
 def _not_started(logs: Logs) -> str | None:
@@ -134,11 +141,13 @@ def _not_started(logs: Logs) -> str | None:
     return f"Slurm never started the step: {why}" if why else None
 
 
-def _from_memory(ending: Ending) -> str | None:
+def _from_memory(ending: Ending, logs: Logs) -> str | None:
     if not ending.out_of_memory:
         return None
+    rank, code = _fatal(logs) or ("", 0)
+    who = f" (rank {rank})" if code in (-signal.SIGKILL, 128 + signal.SIGKILL) else ""
     return (
-        f"out of memory: the kernel ended {ending.out_of_memory} of our processes; "
+        f"out of memory: the kernel ended {ending.out_of_memory} of our processes{who}; "
         "ask for more memory, or use a smaller batch"
     )
 
@@ -154,9 +163,11 @@ def _from_ranks(logs: Logs, launcher_killed: bool) -> str | None:
     if not found:
         return None
     consequence, _, log, line = min(found, key=lambda item: item[:2])
+    together = len(found) == len(logs.ranks) > 1 and len({one[3] for one in found}) == 1
     if consequence and (launcher_killed or _fatal(logs) is not None):
         return None  # a rank that left no words took the others with it: the launcher knows which
-    return f"rank {log.rank}: {cause_of(line, log.tail) or whole_message(line, log.tail)}"
+    who = "all ranks" if together and not consequence else f"rank {log.rank}"
+    return f"{who}: {cause_of(line, log.tail) or whole_message(line, log.tail)}"
 
 
 def _last_error(lines: tuple[str, ...]) -> str | None:
@@ -239,8 +250,8 @@ def _from_launcher(logs: Logs) -> str | None:
             return f"rank {rank}: {missing}"
         if code > 0 and (silent := _silent(logs, rank)) is not None:
             return (
-                f"rank {silent} ended without a word (killed from outside, or a crash in native "
-                f"code), and rank {rank} lost its connection to it"
+                f"rank {silent} ended without a word (killed from outside, a crash in native code, "
+                f"or it left with exit code 0), and rank {rank} lost its connection to it"
             )
         if code > 0 and exit_name(code).startswith("exit") and (error := _from_tagged(logs)):
             return error
@@ -275,7 +286,7 @@ def _hint(code: int) -> str:
 
 def _from_exit(ending: Ending, logs: Logs, world_size: int) -> str:
     absent = sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
-    started = "" if not absent else f"; rank {_some(absent)} never started its log"
+    started = "" if not absent else f"; rank {named(absent)} never started its log"
     if ending.exit_code == 0:
         return f"ended with exit code 0, but wrote no record{started}"
     code = ending.exit_code if ending.exit_code is not None else 1
@@ -285,9 +296,3 @@ def _from_exit(ending: Ending, logs: Logs, world_size: int) -> str:
     last = "" if code < 0 else next(telling, "")  # a killed program's last line is about its work
     said = f": {last}" if last else _hint(code)
     return f"the launcher ended with {exit_name(code)}{said}{started}"
-
-
-def _some(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks[:5])) + (
-        f" and {len(ranks) - 5} more" if len(ranks) > 5 else ""
-    )

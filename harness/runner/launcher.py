@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import processes
+from harness.ranks import find_place
 from harness.runner.interrupts import Interrupts
 
 
@@ -27,7 +28,7 @@ class Ending:
     interrupted: bool = False
     start_error: str = ""  # the launcher could not be started at all
     survivors: tuple[processes.Process, ...] = ()  # that even SIGKILL did not end
-    stopped: tuple[int, ...] = ()  # pids that were stopped when the time was up
+    stopped: tuple[str, ...] = ()  # "rank 1 (process 77)", those stopped when the time was up
     out_of_memory: int = 0  # processes that the kernel ended for memory meanwhile, in our cgroup
     signal: signal.Signals | None = None  # that this process was asked to end by
 
@@ -121,7 +122,7 @@ def run_launch(
         problem = f"{error.filename or argv[0]}: {error.strerror or error}"
     finally:
         code, session = (process.poll(), process.pid) if process is not None else (None, None)
-        live = processes.launch_processes(launch_id, session) if timed_out else []
+        stopped = _stopped(processes.launch_processes(launch_id, session)) if timed_out else ()
         left = processes.end_launch(launch_id, session, hurry=lambda: interrupts.hurry)
         if process is not None and not any(p.pid == process.pid for p in left):
             process.wait()
@@ -137,7 +138,7 @@ def run_launch(
         signal=interrupts.first,
         start_error=problem,
         survivors=tuple(left),
-        stopped=tuple(p.pid for p in live if p.state == "T"),
+        stopped=stopped,
         out_of_memory=max(0, _oom_kills() - killed_before),
     )
 
@@ -165,13 +166,38 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, interrupts: Interr
     return False
 
 
+def _stopped(live: Sequence[processes.Process]) -> tuple[str, ...]:
+    """Name those of a launch's processes that are stopped, by rank where they have one."""
+    found = []
+    for process in live:
+        if process.state == "T":
+            place = find_place(processes.environment_of(process.pid))
+            name = f"process {process.pid}"
+            found.append(f"rank {place.rank} ({name})" if place is not None else name)
+    return tuple(found)
+
+
 def _oom_kills() -> int:
-    """Return how many processes of our cgroup the kernel ended for memory; 0 if it won't say."""
+    """Return how many processes of our cgroup the kernel ended for memory; 0 if it won't say.
+
+    Version 2 of cgroups has one hierarchy, of no name; in version 1 memory has one of its own.
+    """
     try:
-        with open("/proc/self/cgroup", encoding="ascii") as file:
-            own = next((line.strip()[3:] for line in file if line.startswith("0::")), "/")
-        text = Path(f"/sys/fs/cgroup{own}/memory.events").read_text(encoding="ascii")
+        groups = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
     except OSError:
         return 0
-    counts = dict(line.split() for line in text.splitlines())
-    return int(counts.get("oom_kill", 0))
+    count = 0
+    for _, controllers, own in (line.split(":", 2) for line in groups):
+        if not controllers:
+            count += _oom_kills_in(Path(f"/sys/fs/cgroup{own}/memory.events"))
+        elif "memory" in controllers.split(","):
+            count += _oom_kills_in(Path(f"/sys/fs/cgroup/memory{own}/memory.oom_control"))
+    return count
+
+
+def _oom_kills_in(file: Path) -> int:
+    try:
+        text = file.read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(dict(line.split() for line in text.splitlines()).get("oom_kill", 0))

@@ -13,6 +13,7 @@ from harness.measure.gate import (
     check_backend,
     check_local_sizes,
     check_placement,
+    check_software,
     check_window,
 )
 from harness.measure.seats import Seat
@@ -185,3 +186,27 @@ def test_by_hand_it_is_what_the_launcher_said_of_each_node() -> None:
     mixed = [on("a", 0, told=2), on("b", 0, told=2), on("b", 1, told=2)]
     with pytest.raises(LaunchError, match=r"mpirun told rank 0 of 2 rank\(s\) on its node, but 1 "):
         check_local_sizes(mixed, "mpirun")
+
+
+def test_the_loss_that_was_wrong_first_is_named() -> None:
+    """Rank 1's data were bad at step 1; the step after, the average has spoilt rank 0's weights."""
+    first, second = np.full(STEPS, 0.1), np.full(STEPS, 0.1)
+    first[2:], second[1:] = np.nan, np.nan
+    with pytest.raises(LaunchError, match=r"^the loss of rank 1 is nan at step 1 of the window: "):
+        check([window(losses=first), window(losses=second)], ["a", "a"])
+
+
+def test_losses_that_are_wrong_together_come_from_a_gradient() -> None:
+    losses = np.array([0.1, np.nan, np.nan, np.nan])
+    said = r"^the loss of all ranks is nan from step 1 of the window on, so a gradient was not fin"
+    with pytest.raises(LaunchError, match=said):
+        check([window(losses=losses)] * 2, ["a", "a"])
+
+
+def test_other_software_on_a_rank_is_refused() -> None:
+    same = {"Python": "3.11.7", "torch": "2.13.0"}
+    check_software([same, dict(same)])
+    with pytest.raises(LaunchError, match=r"^rank 2 has torch 2\.12\.1, and rank 0 has 2\.13\.0: "):
+        check_software([same, same, same | {"torch": "2.12.1"}])
+    with pytest.raises(LaunchError, match=r"^rank 1 has horovod none, and rank 0 has 0\.28\.1: "):
+        check_software([same | {"horovod": "0.28.1"}, same])

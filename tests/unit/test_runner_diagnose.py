@@ -83,8 +83,13 @@ Missing ranks:
 STALL_END = (
     STALL
     + """
-[E stall_inspector.cc:103] One or more rank (marked by "!") is stalled for longer than 60 seconds. \
-Will shutdown."""
+[2026-11-27 22:01:00.000000: E /tmp/horovod/common/stall_inspector.cc:105] One or more tensors \
+were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for \
+remainder of ranks for more than 12 seconds. This may indicate that different ranks are trying to
+Missing ranks:
+2: [allreduce.fc.weight]
+3!: [allreduce.fc.weight, allreduce.fc.bias ...]
+One or more rank (marked by "!") is stalled for longer than 60 seconds. Will shutdown."""
 )
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -141,6 +146,17 @@ def test_the_rank_that_failed_first_is_named_and_its_followers_are_not() -> None
     assert cause(logs("", r0=follower, r1=first)) == "rank 1: ValueError: loss is nan"
 
 
+def test_what_horovod_refuses_on_all_ranks_keeps_its_words() -> None:
+    error = (
+        "horovod.common.exceptions.HorovodInternalError: Mismatched BROADCAST tensor shapes: One "
+        "rank sent a tensor of shape [3, 181], but another rank sent a tensor of shape [2, 181]."
+    )
+    text = TRACEBACK.format(error=error)
+    for launcher in (OPEN_MPI_EXIT, HOROVODRUN_EXIT.replace("137", "1")):
+        assert cause(logs(launcher, r0=text, r1=text)) == f"all ranks: {error}"
+        assert cause(logs(launcher, r0="", r1=text)) == f"rank 1: {error}"
+
+
 def test_of_two_exceptions_the_earlier_counts() -> None:
     one, two = (TRACEBACK.format(error=f"KeyError: '{name}'") for name in ("one", "two"))
     assert cause(logs("", r1=one, r0=two)) == "rank 1: KeyError: 'one'"
@@ -168,7 +184,10 @@ def test_a_missing_module_says_what_helps() -> None:
 
 def test_memory_goes_before_everything() -> None:
     ending = Ending(exit_code=137, wall_s=3.0, out_of_memory=1)
-    assert cause(logs(OPEN_MPI_SIGNAL), ending).startswith("out of memory: the kernel ended 1")
+    more = "; ask for more memory, or use a smaller batch"
+    said = "out of memory: the kernel ended 1 of our processes"
+    assert cause(logs(OPEN_MPI_SIGNAL), ending) == f"{said} (rank 1){more}"
+    assert cause(logs(OPEN_MPI_EXIT), ending) == said + more
 
 
 def test_ranks_that_never_came_are_named() -> None:
@@ -434,7 +453,9 @@ class TestTime:
     def test_a_stall_that_horovod_ended(self) -> None:
         verdict = diagnose(Ending(1, 3.0), logs("", r0=STALL_END, r1=""), 120.0, 2)
         assert verdict.status == "stalled"
-        assert verdict.cause.endswith("missing: rank 1, 3")
+        assert verdict.cause == (
+            "Horovod ended it: some ranks waited longer than 60 s for the others; missing: rank 3"
+        )
 
     def test_a_stall_that_our_limit_ended(self) -> None:
         ending = Ending(None, 120.0, timed_out=True)
@@ -444,10 +465,52 @@ class TestTime:
             "not done after 120 s (measure.timeout_s); Horovod was waiting for rank 1, 3"
         )
 
+    def test_a_rank_that_gloo_waited_for_in_vain(self) -> None:
+        gave_up = (
+            "[E operations.cc:697] [0]: Horovod background loop uncaught exception: "
+            "[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 40000ms for recv "
+            "operation to complete\n"
+        )
+        lost = TRACEBACK.format(
+            error="horovod.common.exceptions.HorovodInternalError: Horovod has been shut down."
+        )
+        launcher = HOROVODRUN_EXIT.replace("137", "1").replace("name: 1", "name: 0")
+        verdict = diagnose(Ending(1, 60.0), logs(launcher, r0=gave_up + lost, r1="x"), 80.0, 2)
+        assert verdict.status == "stalled"
+        assert verdict.cause.startswith("rank 1 did not answer for 40 s: stopped, stuck in a")
+        # Not where a rank says what is wrong with it.
+        own = TRACEBACK.format(error="ValueError: odd")
+        found = logs(launcher, r0=gave_up + lost, r1="x", r2=own)
+        assert cause(found, n=3) == "rank 2: ValueError: odd"
+
+    def test_who_was_late_and_came_is_not_missing(self) -> None:
+        later = STALL.replace("\n1: [", "\n0: [").partition("\n3: [")[0]
+        verdict = diagnose(
+            Ending(None, 120.0, timed_out=True), logs("", r0=f"{STALL}\n{later}"), 120.0, 1
+        )
+        assert verdict.cause.endswith("; Horovod was waiting for rank 0")
+
+    def test_without_horovods_words_it_is_told_where_each_rank_was(self) -> None:
+        def stack(function: str) -> str:
+            return (
+                "hvdscale: the time limit is near; thread MainThread is at\n"
+                '  File "/a/bench.py", line 7, in run\n    step()\n'
+                f'  File "/a/b/{function}.py", line 3, in {function}\n    x = 1\n'
+                "hvdscale: the time limit is near; thread Thread-9 is at\n"
+                '  File "/a/thread.py", line 5, in wait\n    y = 1'
+            )
+
+        found = logs("", r0=stack("reduce"), r1=stack("load"), r2=stack("reduce"), r3="")
+        verdict = diagnose(Ending(None, 120.0, timed_out=True), found, 120.0, 4)
+        assert verdict.cause == (
+            "not done after 120 s (measure.timeout_s); rank 1 was in load (load.py:3), "
+            "rank 0, 2 was in reduce (reduce.py:3)"
+        )
+
     def test_a_stopped_process_is_named(self) -> None:
-        ending = Ending(None, 120.0, timed_out=True, stopped=(77,))
+        ending = Ending(None, 120.0, timed_out=True, stopped=("rank 1 (process 77)",))
         assert diagnose(ending, logs("", r0="", r1=""), 120.0, 2).cause == (
-            "not done after 120 s (measure.timeout_s); process 77 was stopped "
+            "not done after 120 s (measure.timeout_s); rank 1 (process 77) was stopped "
             "(SIGSTOP, or a debugger)"
         )
 

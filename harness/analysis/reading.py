@@ -21,6 +21,7 @@ from pydantic_core import from_json
 from harness.analysis.columns import COLUMNS
 from harness.analysis.frame import arrow_table, facts
 from harness.analysis.rows import without_garbage_collection
+from harness.bounded import read_file
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, is_whole
 from harness.store import Store
@@ -181,8 +182,7 @@ def _sealed(path: str) -> dict[str, Any] | None:
     check; that is half of the time of reading. Everything else goes the store's careful way.
     """
     try:
-        with open(path, "rb", buffering=0) as file:
-            text = file.readall()
+        text = read_file(path)
         data = from_json(text)
         if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
             return None

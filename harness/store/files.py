@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from harness.bounded import UnfitError
 from harness.errors import StoreError
 
 # What file systems without locks answer; the checksums then still find what a race mixed up.
@@ -157,9 +158,11 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def named_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn an OSError inside into a StoreError of one line that names the path."""
+    """Turn an OSError or UnfitError inside into a StoreError of one line that names the path."""
     try:
         yield
+    except UnfitError as error:
+        raise StoreError(f"{path}: cannot be {doing}: {error}; remove it") from None
     except OSError as error:
         place = error.filename if isinstance(error.filename, str) else str(path)
         reason = error.strerror or str(error)

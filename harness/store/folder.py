@@ -29,6 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.bounded import read_file
 from harness.clock import utc_now
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord
@@ -93,7 +94,7 @@ class Store:
                     return
                 with suppress(FileNotFoundError):  # another process was faster
                     kept = move_aside(path, self._next_config())
-                    if kept.read_bytes() == data:  # it has just been written by another process
+                    if text_of(kept) == data:  # it has just been written by another process
                         kept.unlink()
 
     def claim_attempt(self, run_id: str) -> tuple[int, Path]:
@@ -283,7 +284,7 @@ class Store:
     def _check_identity(self, create: bool) -> None:
         path = self.path / "sweep.json"
         try:
-            data = json.loads(path.read_bytes())
+            data = json.loads(read_file(path))
             check_version(data["schema_version"], str(path))
         except FileNotFoundError:
             if not create:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.bounded import UnfitError, read_file
 from harness.errors import StoreError
 from harness.record import RunRecord
 from harness.store.files import move_aside, put_back, sync_folder, write_atomic
@@ -93,8 +94,8 @@ class Quarantine:
 
 
 def text_of(path: Path) -> bytes:
-    """Return a record's text, whatever it is; nothing of a folder, or where it is gone."""
+    """Return a record's text, whatever it is; nothing of what is no file, or is gone."""
     try:
-        return path.read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
+        return read_file(path)
+    except (FileNotFoundError, IsADirectoryError, UnfitError):
         return b""

@@ -6,13 +6,13 @@ record's is never another launch's. What a launch left that has no record is nob
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.bounded import UnfitError, file_sha256
 from harness.errors import StoreError
 from harness.record import RunRecord
 from harness.store.files import named_errors
@@ -112,14 +112,16 @@ def _earlier(runs: Path, run_id: str, kind: str) -> Path:
 
 def _file_fault(path: Path, digest: str) -> str | None:
     try:
-        data = path.read_bytes()
+        found = file_sha256(path)
     except FileNotFoundError:
         return "are missing"
     except IsADirectoryError:
         return "are a folder"
+    except UnfitError as error:
+        return f"are {error}"
     except OSError as error:
         # Disk or rights, no fault of the record: it is not measured again for that.
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    if hashlib.sha256(data).hexdigest() != digest:
+    if found != digest:
         return "are not those it was written with (wrong checksum)"
     return None

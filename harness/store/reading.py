@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError as PydanticError
 
+from harness.bounded import UnfitError, read_file
 from harness.errors import StoreError
 from harness.record import RunRecord, is_whole
 from harness.store.migrate import check_version, migrate
@@ -27,7 +28,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     What has the right checksum is what ``RunRecord.sealed`` wrote.
     """
     try:
-        text = path.read_bytes()
+        text = read_file(path)
         data: Any = json.loads(text)
     except FileNotFoundError:
         raise MissingError(f"{path}: there is no such record") from None
@@ -35,6 +36,8 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise BrokenError(f"{path}: a folder, no record") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnfitError as error:
+        raise BrokenError(f"{path}: {error}, no record") from None
     except (ValueError, RecursionError):
         raise BrokenError(f"{path}: cut off, or no record at all") from None
     if not isinstance(data, dict):

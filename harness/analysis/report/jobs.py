@@ -18,6 +18,7 @@ from harness.analysis.report.document import (
     text_cell,
 )
 from harness.analysis.results import Results
+from harness.bounded import read_file
 
 _ROWS = 30
 _RANGES, _NODES = 8, 4  # that are named; the rest is counted
@@ -136,7 +137,7 @@ def _allocation(
     largest = max(rows, key=lambda row: (row["status"] == "ok", row["world_size"] or 0))
     try:
         path = results.folder / "runs" / largest["file"]
-        data = json.loads(path.read_bytes()) if read else {"resolved": {"hosts": []}}
+        data = json.loads(read_file(path)) if read else {"resolved": {"hosts": []}}
         slurm = dict(data.get("slurm") or {})
         placed = (data.get("placed") or {}).get("hosts")
         hosts = placed or slurm.get("nodelist") or data["resolved"]["hosts"]

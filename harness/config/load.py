@@ -24,7 +24,7 @@ from harness.config.models import (
     WorkloadConfig,
 )
 from harness.config.tuning_presets import KEY, inlined, inlined_entry, written_out
-from harness.config.yaml_dialect import dump, load_text
+from harness.config.yaml_dialect import MAX_DEPTH, dump, load_text
 from harness.errors import ConfigError, did_you_mean
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -91,6 +91,8 @@ def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
         path = key.strip().split(".")
         if not equals or not all(path):
             raise ConfigError(f"--set {override}: write key=value, e.g. horovod.cycle_time_ms=0.1")
+        if len(path) > MAX_DEPTH:
+            raise ConfigError(f"--set {override}: nested more than {MAX_DEPTH} levels deep")
         value = load_text(text, f"--set {override}")
         target = result
         for step in path[:-1]:

@@ -16,7 +16,7 @@ from harness.runner.srun_log import failed_node, first_failed, never_started
 #: Horovod 0.28.1, ``stall_inspector.cc``: it ends the job after this line.
 STALL_SHUTDOWN = "is stalled for longer than"
 _STALL_WAIT = re.compile(r"waiting for remainder of ranks")
-_MISSING_RANKS = re.compile(r"^\s*(\d+): \[")
+_MISSING_RANKS = re.compile(r"^\s*([0-9]{1,9}): \[")
 
 # The last line of a Python traceback, as a name with at least one capital: "ValueError: ...".
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?_*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")

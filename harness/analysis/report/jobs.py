@@ -19,6 +19,8 @@ from harness.analysis.report.document import (
 )
 from harness.analysis.results import Results
 from harness.bounded import read_file
+from harness.digits import whole
+from harness.nodelist import is_host_name
 
 _ROWS = 30
 _RANGES, _NODES = 8, 4  # that are named; the rest is counted
@@ -94,12 +96,14 @@ def nodes_text(hosts: Iterable[str]) -> str:
     names = list(dict.fromkeys(hosts))
     if len(names) <= _NODES:
         return ", ".join(names)
+    if not all(map(is_host_name, names)):
+        return _few(names)  # what a record has is told, whatever it is
     import hostlist
 
     try:
         parts = _outer_parts(str(hostlist.collect_hostlist(names)))
-    except hostlist.BadHostlist:
-        return _few(names)  # what a record has is told, whatever it is
+    except (hostlist.BadHostlist, ValueError):
+        return _few(names)
     shown = ", ".join(parts[:_NODES])
     left = sum(len(hostlist.expand_hostlist(part)) for part in parts[_NODES:])
     return f"{shown} + {left:,} more" if left else f"{shown} ({len(names):,} nodes)"
@@ -189,8 +193,9 @@ def _plural(ids: Sequence[str], word: str) -> str:
 
 def _ids(ids: Sequence[str]) -> str:
     """Return ids as ranges; those that are no numbers as they are."""
-    if all(one.isdecimal() for one in ids):
-        return ranges_text(map(int, ids))
+    numbers = [number for one in ids if (number := whole(one)) is not None]
+    if len(numbers) == len(ids):
+        return ranges_text(numbers)
     return _few(list(dict.fromkeys(ids)))
 
 

@@ -14,6 +14,10 @@ from harness.record import RunRecord, is_whole
 from harness.store.migrate import check_version, migrate
 
 
+#: What a migration or a model raises over data that only its checksum makes a record.
+_NO_RECORD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 class BrokenError(StoreError):
     """A record that is cut off, altered, or no record at all."""
 
@@ -46,11 +50,18 @@ def read_sealed(path: Path) -> dict[str, Any]:
         # A newer schema may seal its records in another way, so its version is looked at first.
         check_version(data.get("schema_version"), str(path))
         fits = is_whole(text, data)
+        _refuse_half_characters(text, data)
     except (ValueError, RecursionError) as error:
         raise BrokenError(f"{path}: no record of this schema: {error}") from None
     if not fits:
         raise BrokenError(f"{path}: altered since it was written (wrong checksum)")
     return data
+
+
+def _refuse_half_characters(text: bytes, data: dict[str, Any]) -> None:
+    """Raise ValueError for half of a surrogate pair, which no table and no page can be given."""
+    if b"\\u" in text:
+        json.dumps(data, ensure_ascii=False).encode()
 
 
 def read_record(path: Path, run_id: str) -> RunRecord:
@@ -63,7 +74,7 @@ def read_record(path: Path, run_id: str) -> RunRecord:
     data = read_sealed(path)
     try:
         record = RunRecord.model_validate(migrate(data, str(path)))
-    except (PydanticError, ValueError, RecursionError) as error:
+    except _NO_RECORD as error:
         raise BrokenError(f"{path}: no record of this schema: {_first_fault(error)}") from None
     if record.run_id != run_id:
         raise BrokenError(f"{path}: is the record of {record.run_id}, under a wrong name")
@@ -73,6 +84,6 @@ def read_record(path: Path, run_id: str) -> RunRecord:
 def _first_fault(error: Exception) -> str:
     """Return the first fault with the field that it is in, for one line."""
     if not isinstance(error, PydanticError):
-        return str(error).splitlines()[0]
+        return (str(error).splitlines() or [type(error).__name__])[0]
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"

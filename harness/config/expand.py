@@ -23,6 +23,8 @@ from harness.errors import ConfigError
 MAX_POINTS = 100_000
 #: Combinations of axes, of which ``exclude`` may leave few: each is made and looked at.
 MAX_COMBINATIONS = 1_000_000
+#: Looks of ``exclude``'s entries at combinations.
+MAX_LOOKS = 5_000_000
 #: Nodes of all points' explicit placements together; a point keeps the devices of each node.
 MAX_NODES = 10_000_000
 _MEASURE = Measure()
@@ -219,6 +221,8 @@ def _rows(sweep: Sweep, where: str) -> Iterator[tuple[Flat, bool]]:
                 raise ConfigError(
                     f"{where}: more than {MAX_COMBINATIONS} combinations, exclude among them"
                 )
+            if looked_at * len(excludes) > MAX_LOOKS:
+                raise ConfigError(f"{where}: exclude: too many entries for so many combinations")
             row = with_preset_in_row(made, named or ())
             if not included:
                 hits = [index for index, entry in enumerate(excludes) if matches(row, entry)]

@@ -13,7 +13,6 @@ from harness.errors import StoreError
 from harness.record import RunRecord, is_whole
 from harness.store.migrate import check_version, migrate
 
-
 #: What a migration or a model raises over data that only its checksum makes a record.
 _NO_RECORD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 

@@ -29,6 +29,7 @@ _PRELOADED = [
     "harness.submit.submit",
     "harness.timeline",
     "harness.validate",
+    "tests.faults.commands",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.faults.commands import verified
 WHOLE, FIRST = hostile.whole(), hostile.of_version_1()
 PLACES = list(hostile.places(WHOLE))
 DEEP = 100_000
+FULL = bool(os.environ.get("HVDSCALE_FAULTS_FULL"))  # every type in every field, not four
 TABLES_BYTES = 3 << 30  # pandas and matplotlib map much that they never touch
 
 
@@ -38,17 +40,18 @@ def test_the_checksums_of_these_tests_are_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [WHOLE, FIRST], ids=["this version", "version 1"])
 def test_every_field_of_every_other_type(tmp_path: Path, data: dict[str, Any]) -> None:
     path, refused = tmp_path / "r.json", 0
+    random.seed(1)
     for place in hostile.places(data):
         if place == ("sha256",):
             continue
-        for value in hostile.ODD:
+        for value in hostile.ODD if FULL else random.sample(hostile.ODD, 4):
             path.write_bytes(hostile.sealed(hostile.put(data, place, value)))
             try:
                 read_record(path, data["run_id"])
             except HarnessError as error:
                 refused += 1
                 assert "\n" not in str(error), (place, value)  # noqa: PT017
-    assert refused > 1000
+    assert refused > (1000 if FULL else 200)
 
 
 _JSON = st.recursive(

@@ -259,11 +259,6 @@ def _sound(table: pa.Table) -> pa.Table:
         if kind == "Float64":
             unsound = pc.invert(pc.is_finite(table[name]))
             _note(faults, unsound, f"{name} is not finite")
-            _note(
-                faults,
-                pc.greater(pc.abs(table[name]), _LARGEST),
-                f"{name} is none of a measurement",
-            )
     for name in ("world_size", "nodes", "rank_batch", "steps", "train_samples"):
         _note(faults, pc.less(table[name], 1), f"its {name} is below 1")
     rate = table["throughput_samples_per_s"]
@@ -271,6 +266,10 @@ def _sound(table: pa.Table) -> pa.Table:
     _note(faults, pc.less_equal(table["wall_s"], 0.0), "its window took no time")
     unreal = pc.or_(pc.less(rate, _SLOWEST_PER_S), pc.greater(rate, _FASTEST_PER_S))
     _note(faults, unreal, "its throughput is none that can be measured")
+    for name, kind in COLUMNS.items():
+        if kind == "Float64":
+            large = pc.greater(pc.abs(table[name]), _LARGEST)
+            _note(faults, large, f"{name} is none of a measurement")
     if not faults:
         return table
     columns = {name: table[name].to_pylist() for name in ("file", "status", "cause")}

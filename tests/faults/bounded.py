@@ -29,7 +29,7 @@ _PRELOADED = [
     "harness.submit.submit",
     "harness.timeline",
     "harness.validate",
-    "tests.faults.commands",
+    "tests.faults.hostile_commands",
 ]
 
 

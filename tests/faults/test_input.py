@@ -22,7 +22,7 @@ from harness.config.yaml_dialect import load_text
 from harness.errors import MAX_CHARS, HarnessError
 from harness.submit.site_files import parse_site
 from tests.faults.bounded import Outcome, bounded, command
-from tests.faults.commands import few_looks, impatient
+from tests.faults.hostile_commands import few_looks, impatient
 
 BASIC = "name: x\nworkload: stress_strain\nbatch_size: 75\n"
 THOUSAND = ", ".join(map(str, range(1, 1001)))

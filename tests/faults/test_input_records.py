@@ -21,7 +21,7 @@ from harness.store.reading import BrokenError, read_record
 from tests import factories
 from tests.faults import hostile_records as hostile
 from tests.faults.bounded import Outcome, bounded, command
-from tests.faults.commands import verified
+from tests.faults.hostile_commands import verified
 
 WHOLE, FIRST = hostile.whole(), hostile.of_version_1()
 PLACES = list(hostile.places(WHOLE))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import affinity, instruments, provenance, ranks, raw, watchdog
+from harness import affinity, instruments, provenance, ranks, raw, torch_cache, watchdog
 from harness.clock import told_if_slow, utc_now
 from harness.config.instruments import is_timeline
 from harness.config.models import RunConfig, Train
@@ -116,6 +116,8 @@ class joined:
     def __init__(self, config: RunConfig, resolved: Resolved) -> None:
         from harness.engines.registry import create
 
+        if config.execution.compile and config.workload.framework == "torch":
+            torch_cache.claim(os.environ)
         self._engine = create(config, resolved)
 
     def __enter__(self) -> tuple[Engine, World]:

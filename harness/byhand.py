@@ -22,6 +22,7 @@ from harness.config.instruments import is_timeline
 from harness.config.load import validated
 from harness.config.tuning_presets import with_preset
 from harness.detect import MODULES, Host, Machine, detect_gpus, usable_cores
+from harness.digits import whole
 from harness.errors import ConfigError, HarnessError, StoreError
 from harness.measure import gate, seats
 from harness.provenance import packages
@@ -110,8 +111,9 @@ def config_of(
     default = {"torchrun": "ddp", "inline": "none"}.get(place.launcher, "horovod")
     data.setdefault("engine", default)
     data |= {"launcher": place.launcher, "placement": str(place.size)}
-    if "cores_per_rank" not in data and environ.get("OMP_NUM_THREADS", "").isdigit():
-        data["cores_per_rank"] = _threads(int(environ["OMP_NUM_THREADS"]), place)
+    threads = whole(environ.get("OMP_NUM_THREADS", ""))
+    if "cores_per_rank" not in data and threads is not None:
+        data["cores_per_rank"] = _threads(threads, place)
     if data["engine"] == "none":
         for key in ("backend", "horovod", "ddp"):
             if data.get(key):

@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.digits import whole
 from harness.errors import ConfigError
+from harness.nodelist import MAX_HOSTS, NodeListError, expand_hosts
 
 LAUNCHERS = ("horovodrun", "mpirun", "mpiexec", "srun", "sbatch", "torchrun")
 SYSTEM_PREFIXES = (Path("/usr"), Path("/usr/local"))
@@ -55,7 +57,7 @@ class Mpi:
     def major(self) -> int:
         """Return the major version, 0 where it is unknown."""
         head = self.version.split(".", 1)[0]
-        return int(head) if head.isdigit() else 0
+        return whole(head) or 0
 
 
 @dataclass(frozen=True)
@@ -170,10 +172,10 @@ def parse_gpus(text: str, visible: str | None) -> tuple[Gpu, ...]:
     found: list[tuple[str, Gpu]] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 6 or not cells[0].isdigit():
+        index = whole(cells[0])
+        if len(cells) != 6 or index is None:
             continue
-        memory_mib = int(cells[3]) if cells[3].isdigit() else 0
-        found.append((cells[1], Gpu(int(cells[0]), cells[2], memory_mib, cells[4], cells[5])))
+        found.append((cells[1], Gpu(index, cells[2], whole(cells[3]) or 0, cells[4], cells[5])))
     if visible is None:
         return tuple(gpu for _, gpu in found)
     chosen = []
@@ -348,13 +350,14 @@ def parse_mpi_plugins(text: str) -> tuple[str, ...]:
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Expand Slurm's counts a node: "48(x2),24" is (48, 48, 24)."""
+    """Expand Slurm's counts a node: "48(x2),24" is (48, 48, 24); () for what is none of them."""
     counts: list[int] = []
     for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
-        if match is None:
+        match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", part.strip())
+        times = int(match.group(2) or 1) if match else 0
+        if match is None or len(counts) + times > MAX_HOSTS:
             return ()
-        counts += [int(match.group(1))] * int(match.group(2) or 1)
+        counts += [int(match.group(1))] * times
     return tuple(counts)
 
 
@@ -385,13 +388,9 @@ def is_outside(env: Mapping[str, str], name: str, hosts: Sequence[Host]) -> bool
 
 
 def _expand_hosts(text: str) -> list[str]:
-    if not text:
-        return []
-    import hostlist
-
     try:
-        return [str(name) for name in hostlist.expand_hostlist(text)]
-    except hostlist.BadHostlist as error:
+        return expand_hosts(text)
+    except NodeListError as error:
         raise ConfigError(
             f"SLURM_JOB_NODELIST={text[:100]!r} is no list of hosts ({error}); it is of no job of "
             "Slurm's: unset the SLURM_ variables to run without one"

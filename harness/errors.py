@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+#: Of a message; beyond, its middle is left out.
+MAX_CHARS = 4000
+
 
 class HarnessError(Exception):
     """Something the user can put right; ``str(error)`` is one line for stderr."""
@@ -17,7 +20,10 @@ class HarnessError(Exception):
 
     def __init__(self, message: str) -> None:
         # One error is one line, also where a library's own message had several.
-        super().__init__(" ".join(message.split()))
+        line = " ".join(message.split())
+        if len(line) > MAX_CHARS:  # what was found may be a megabyte; the cure stands at the end
+            line = f"{line[: MAX_CHARS // 2]} … {line[-MAX_CHARS // 2 :]}"
+        super().__init__(line)
 
 
 class ConfigError(HarnessError):

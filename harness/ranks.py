@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.detect import parse_counts
+from harness.digits import whole
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def find_place(environ: Mapping[str, str]) -> RankPlace | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
+    return whole(text)
 
 
 def _slurm_local_size(environ: Mapping[str, str]) -> int | None:

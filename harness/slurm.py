@@ -14,10 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.digits import whole
 from harness.errors import HarnessError, MissingDependencyError
 
 TIMEOUT_S = 60.0  # of a command: a controller that is busy answers late
 QUEUE_PERIOD_S = 1.0  # between two questions to the queue: a login node is shared
+MAX_INDICES = 4_000_001  # of an array: the highest MaxArraySize
+_INDICES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _SEPARATOR = "\x1f"  # in no name that a user would give
 
 #: States in which a job still has launches before it.
@@ -107,7 +110,7 @@ def submit(options: Sequence[str], script: Path, arguments: Sequence[str] = ()) 
     """Submit a batch script; return the job's id. SchedulerError in Slurm's words."""
     said = _run(submit_argv(options, script, arguments))
     job_id = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
-    if not job_id.isdecimal():
+    if whole(job_id) is None:
         raise SchedulerError(f"sbatch {script}: answered no job id, but: {said.strip()!r}")
     return job_id
 
@@ -145,7 +148,7 @@ def parse_queue(text: str) -> tuple[Job, ...]:
             Job(
                 job_id=shown,
                 array=array,
-                index=int(index) if index.isdecimal() else None,
+                index=whole(index),
                 state=state,
                 reason=_named(reason),
                 nodes=nodes,
@@ -215,8 +218,8 @@ def _jobs_of(fields: Mapping[str, str]) -> Iterable[Job]:
         reason=_named(fields.get("Reason", "").replace("_", " ")),  # squeue has spaces
         nodes=_named(fields.get("NodeList", "")),
         comment=_named(fields.get("Comment", "")),
-        exit_code=int(code) if code.isdecimal() else None,
-        signal=int(number) or None if number.isdecimal() else None,
+        exit_code=whole(code),
+        signal=whole(number) or None,
         restarts=_count(fields.get("Restarts", "")),
         preempted=_named(fields.get("PreemptTime", "")) != "",
         start=_named(fields.get("StartTime", "")),
@@ -230,14 +233,20 @@ def _jobs_of(fields: Mapping[str, str]) -> Iterable[Job]:
 
 
 def parse_indices(text: str) -> tuple[int, ...]:
-    """Expand an array's indices: ``0-2,5,8-12:2%4`` is (0, 1, 2, 5, 8, 10, 12)."""
+    """Expand an array's indices: ``0-2,5,8-12:2%4`` is (0, 1, 2, 5, 8, 10, 12).
+
+    What is none is left out, and so is what goes beyond as many as Slurm can have.
+    """
     found: list[int] = []
     for part in text.partition("%")[0].split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part.strip())
+        match = _INDICES.fullmatch(part.strip())
         if match is None:
             continue
         first, last, step = (int(number) if number else 0 for number in match.groups())
-        found += range(first, max(first, last) + 1, step or 1)
+        more = range(first, max(first, last) + 1, step or 1)
+        if len(found) + len(more) > MAX_INDICES:
+            break
+        found += more
     return tuple(found)
 
 
@@ -268,8 +277,8 @@ def parse_accounts(text: str) -> tuple[Job, ...]:
             index=None,
             state=state.split()[0] if state else "",
             nodes="" if nodes == "None assigned" else nodes,
-            exit_code=int(status) if status.isdecimal() else None,
-            signal=int(number) or None if number.isdecimal() else None,
+            exit_code=whole(status),
+            signal=whole(number) or None,
         )
         # "120_3", or "120_[4-9%2]" of those that have not started.
         elements = parse_indices(indices.strip("[]"))
@@ -338,12 +347,12 @@ def _named(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return whole(text) or 0
 
 
 def _amount(text: str) -> int:
     """Read a number as ``sinfo`` writes it: 2048 is "2K"."""
-    match = re.fullmatch(r"(\d+)([KMG]?)\+?", text)
+    match = re.fullmatch(r"([0-9]{1,18})([KMG]?)\+?", text)
     return int(match.group(1)) << 10 * " KMG".index(match.group(2) or " ") if match else 0
 
 

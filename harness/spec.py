@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from harness.bounded import UnfitError, read_file
 from harness.config.faults import validated_json
 from harness.config.models import Frozen, RunConfig
 from harness.errors import ConfigError
@@ -66,12 +67,11 @@ class RunSpec(Frozen):
     def read(cls, path: Path) -> RunSpec:
         """Read what ``write`` wrote; ConfigError where it is something else."""
         try:
-            with path.open("rb") as file:  # an endless device is no spec either
-                text = file.read(_MAX_BYTES + 1)
+            text = read_file(path, _MAX_BYTES)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
-        if len(text) > _MAX_BYTES:
-            raise ConfigError(f"{path}: larger than 16 MiB; this is not the file of a launch")
+        except UnfitError as error:
+            raise ConfigError(f"{path}: {error}; this is not the file of a launch") from None
         return validated_json(cls, text, f"{path}: not the run.json of a launch")
 
     def write(self, path: Path) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 
+from harness.digits import whole
 from harness.processes import MARKER, read_process
 
 RUNNER_PID = "HVDSCALE_RUNNER_PID"  # set by the runner where it is on the ranks' host
@@ -37,7 +38,9 @@ def start(timeout_s: float) -> None:
     deadline = now + timeout_s + GRACE_S
     stacks_at = now + max(0.9 * timeout_s - STACKS_S, timeout_s / 2)
     runner = os.environ.get(RUNNER_PID, "")
-    pid = int(runner) if runner.isdigit() and int(runner) in _ancestors() else 0
+    pid = whole(runner) or 0
+    if pid not in _ancestors():
+        pid = 0
     if not pid and os.environ.get(MARKER):
         pid = _hang_on_parent()
     born = _start_time(pid) if pid else None

@@ -83,7 +83,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, Any]:
         "backend_proven": (record.get("backend") or {}).get("proven"),
         "world_size": world_size,
         "nodes": len(resolved["placement"]),
-        "placement": "+".join(map(str, resolved["placement"])),
+        "placement": "+".join(str(int(devices)) for devices in resolved["placement"]),
         "rank_batch": rank_batch,
         "global_batch": rank_batch * world_size,
         "config": _identity(to_json(config)),

@@ -16,6 +16,7 @@ from typing import Any
 from harness.config import Base, RunConfig
 from harness.config.instruments import OFFERED
 from harness.config.models import Measure
+from harness.digits import whole
 from harness.errors import AnalysisError
 
 _DEFAULT_ENGINE = "horovod"
@@ -40,12 +41,13 @@ class BaseName:
         """Read ``engine@devices``; unlike in a sweep the count may be any, e.g. a node's."""
         engine, at, devices = name.partition("@")
         known = ("none", "horovod", "ddp")
-        if not at or engine not in known or not devices.isdigit() or int(devices) < 1:
+        count = whole(devices)
+        if not at or engine not in known or not count:
             raise AnalysisError(
                 f"base '{name}' is no engine@devices, e.g. none@1 or horovod@4; "
                 f"engines: {', '.join(known)}"
             )
-        return cls(engine, int(devices))
+        return cls(engine, count)
 
 
 #: What a sweep that names no base divides by.

@@ -14,15 +14,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from pydantic import BaseModel
 from pydantic_core import from_json
 
 from harness.analysis.columns import COLUMNS
 from harness.analysis.frame import arrow_table, facts
 from harness.analysis.rows import without_garbage_collection
+from harness.bounded import read_file
 from harness.errors import StoreError
-from harness.record import SCHEMA_VERSION, is_whole
+from harness.record import (
+    SCHEMA_VERSION,
+    Kind,
+    Phases,
+    Status,
+    Window,
+    WorkloadFacts,
+    is_whole,
+)
+from harness.spec import BlockRef, Resolved
 from harness.store import Store
 from harness.store.migrate import NewerSchemaError
 
@@ -36,9 +47,22 @@ RECORD = re.compile(r"([A-Za-z0-9_-]{1,64}?)(?:\.attempt-(\d{1,9}))?\.json")
 
 #: Samples a second outside these are no training's: they would not fit a ratio's logarithm.
 _SLOWEST_PER_S, _FASTEST_PER_S = 1e-9, 1e15
+_LARGEST = 1e60  # of any number: sums and squares of larger ones overflow
 _CHUNK = 4096  # rows that are in memory as Python's objects at a time
 _SHARE = 4000  # files that are worth a process's start, about half a second
 _PROCESSES = 8  # more wait for the file system
+#: What comes of data of other types than a record's; its checksum alone makes it none.
+_NO_FACTS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+_PARTS: Mapping[str, type[BaseModel]] = {
+    "block": BlockRef,
+    "resolved": Resolved,
+    "workload": WorkloadFacts,
+    "window": Window,
+    "phases": Phases,
+}
+_ALWAYS = ("block", "resolved")
+_CHOICES = {"status": get_args(Status), "kind": get_args(Kind)}
 
 
 @dataclass(frozen=True)
@@ -153,8 +177,9 @@ def _row(store: Store, source: Source) -> dict[str, Any]:
     data = _sealed(os.path.join(store.runs, source.file))
     if data is not None and data.get("run_id") == run_id:
         try:
+            _check_parts(data)
             return facts(data)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
+        except _NO_FACTS:
             pass  # sealed and yet no record: read with every check below
     try:
         record = store.read_failure(run_id, int(attempt)) if attempt else store.read(run_id)
@@ -164,7 +189,7 @@ def _row(store: Store, source: Source) -> dict[str, Any]:
     except StoreError as error:
         # Of a long path the table would show nothing else; the row names the file.
         cause = str(error).replace(f"{store.runs}{os.sep}", "", 1)
-    except (ArithmeticError, TypeError) as error:
+    except _NO_FACTS as error:
         cause = f"{source.file}: its numbers are none that can be measured ({error})"
     return {
         "sweep": store.name,
@@ -178,12 +203,11 @@ def _row(store: Store, source: Source) -> dict[str, Any]:
 def _sealed(path: str) -> dict[str, Any] | None:
     """Return the plain data of a record of this schema whose checksum fits, else None.
 
-    What has the right checksum is what ``RunRecord.sealed`` wrote, so its fields need no second
-    check; that is half of the time of reading. Everything else goes the store's careful way.
+    What has the right checksum is what ``RunRecord.sealed`` wrote, so not all of its fields get a
+    second check; that is half of the time of reading. Everything else goes the store's careful way.
     """
     try:
-        with open(path, "rb", buffering=0) as file:
-            text = file.readall()
+        text = read_file(path)
         data = from_json(text)
         if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
             return None
@@ -192,18 +216,32 @@ def _sealed(path: str) -> dict[str, Any] | None:
         return None
 
 
+def _check_parts(data: Mapping[str, Any]) -> None:
+    """Raise ValueError where a part that others are grouped and divided by is none of a record."""
+    for name, model in _PARTS.items():
+        if data.get(name) is not None or name in _ALWAYS:
+            model.model_validate(data.get(name))
+    for name, choices in _CHOICES.items():
+        if data.get(name) not in choices:
+            raise ValueError(f"{name}: {data.get(name)!r} is none of a record's")
+
+
 def _typed(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return rows as a table; one with a number that its column cannot hold is a failure."""
     import pyarrow as pa
 
     try:
         return arrow_table(rows, SOURCE | COLUMNS)
-    except (pa.ArrowInvalid, OverflowError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         if len(rows) == 1:
             cause = f"{rows[0]['file']}: its numbers are none that can be measured ({error})"
-            kept = ("file", "file_bytes", "file_mtime_ns", "sweep", "run_id", "attempt")
-            plain = {name: rows[0].get(name) for name in kept}
-            return arrow_table([plain | {"status": UNREADABLE, "cause": cause}], SOURCE | COLUMNS)
+            plain = {name: rows[0][name] for name in SOURCE}
+            plain["sweep"] = sweep if isinstance(sweep := rows[0].get("sweep"), str) else None
+            match = RECORD.fullmatch(plain["file"])
+            assert match is not None  # only such files are sources
+            plain |= {"run_id": match[1], "attempt": int(match[2]) if match[2] else None}
+            plain |= {"status": UNREADABLE, "cause": cause}
+            return arrow_table([plain], SOURCE | COLUMNS)
     half = len(rows) // 2
     return pa.concat_tables([_typed(rows[:half]), _typed(rows[half:])])
 
@@ -222,10 +260,17 @@ def _sound(table: pa.Table) -> pa.Table:
         if kind == "Float64":
             unsound = pc.invert(pc.is_finite(table[name]))
             _note(faults, unsound, f"{name} is not finite")
+    for name in ("world_size", "nodes", "rank_batch", "steps", "train_samples"):
+        _note(faults, pc.less(table[name], 1), f"its {name} is below 1")
     rate = table["throughput_samples_per_s"]
     _note(faults, pc.less_equal(rate, 0.0), "its throughput is not above 0")
+    _note(faults, pc.less_equal(table["wall_s"], 0.0), "its window took no time")
     unreal = pc.or_(pc.less(rate, _SLOWEST_PER_S), pc.greater(rate, _FASTEST_PER_S))
     _note(faults, unreal, "its throughput is none that can be measured")
+    for name, kind in COLUMNS.items():
+        if kind == "Float64":
+            large = pc.greater(pc.abs(table[name]), _LARGEST)
+            _note(faults, large, f"{name} is none of a measurement")
     if not faults:
         return table
     columns = {name: table[name].to_pylist() for name in ("file", "status", "cause")}

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from harness.bounded import UnfitError, read_file
 from harness.config.models import Frozen, HorovodTuning
 from harness.errors import StoreError
 from harness.record import BackendProof, digest
@@ -112,9 +113,11 @@ def read_record(path: Path) -> CollectivesRecord:
 
 def _plain(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_file(path))
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnfitError as error:
+        raise StoreError(f"{path}: {error}: not a record of hvdscale allreduce") from None
     except (ValueError, RecursionError):
         raise StoreError(f"{path}: no JSON; measure again") from None
     if not isinstance(data, dict) or data.get("kind") != "allreduce":

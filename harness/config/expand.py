@@ -21,6 +21,12 @@ from harness.config.yaml_dialect import dump
 from harness.errors import ConfigError
 
 MAX_POINTS = 100_000
+#: Combinations of axes, of which ``exclude`` may leave few: each is made and looked at.
+MAX_COMBINATIONS = 1_000_000
+#: Looks of ``exclude``'s entries at combinations.
+MAX_LOOKS = 5_000_000
+#: Nodes of all points' explicit placements together; a point keeps the devices of each node.
+MAX_NODES = 10_000_000
 _MEASURE = Measure()
 
 
@@ -57,9 +63,13 @@ def expand(sweep: Sweep, devices_per_node: int = 1) -> Expansion:
     made = _Configs(where)
     bases = _Bases(sweep.base, devices_per_node, made)
     instruments = _Instruments(where)
+    nodes = 0
     for row, included in rows:
         values = made.values(row)
         config = made.fitted(values)
+        nodes += len(config.placement.devices)
+        if nodes > MAX_NODES:
+            raise ConfigError(f"{where}: placement: more than {MAX_NODES} nodes in all points")
         timeline = instruments.seen(config, values)
         key = _key(vars(config))
         named = included or not many or (key in points and points[key][2])
@@ -202,10 +212,17 @@ def _rows(sweep: Sweep, where: str) -> Iterator[tuple[Flat, bool]]:
     _check_zip(sweep.zip, flat, where)
     excludes = [parse_exclude(entry, where) for entry in sweep.exclude]
     vain = set(range(len(excludes)))
-    count = 0
+    count = looked_at = 0
     for named, source in _sources(flat, sweep):
         included = named is not None
         for made in _multiply(source, sweep.zip, where):
+            looked_at += 1
+            if looked_at > MAX_COMBINATIONS:
+                raise ConfigError(
+                    f"{where}: more than {MAX_COMBINATIONS} combinations, exclude among them"
+                )
+            if looked_at * len(excludes) > MAX_LOOKS:
+                raise ConfigError(f"{where}: exclude: too many entries for so many combinations")
             row = with_preset_in_row(made, named or ())
             if not included:
                 hits = [index for index, entry in enumerate(excludes) if matches(row, entry)]

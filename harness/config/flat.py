@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from harness.config.yaml_dialect import MAX_DEPTH
 from harness.errors import ConfigError
 
 Flat = dict[str, Any]
@@ -28,6 +29,8 @@ def nest(flat: Flat) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for path, value in flat.items():
         *parents, last = _split(path)
+        if len(parents) >= MAX_DEPTH:
+            raise ConfigError(f"{path[:60]}...: nested more than {MAX_DEPTH} levels deep")
         target = nested
         for parent in parents:
             target = target.setdefault(parent, {})

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from harness.bounded import UnfitError, read_input
 from harness.config.faults import validated as validated
 from harness.config.models import (
     DdpTuning,
@@ -23,7 +24,7 @@ from harness.config.models import (
     WorkloadConfig,
 )
 from harness.config.tuning_presets import KEY, inlined, inlined_entry, written_out
-from harness.config.yaml_dialect import dump, load_text
+from harness.config.yaml_dialect import MAX_DEPTH, dump, load_text
 from harness.errors import ConfigError, did_you_mean
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -90,6 +91,8 @@ def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
         path = key.strip().split(".")
         if not equals or not all(path):
             raise ConfigError(f"--set {override}: write key=value, e.g. horovod.cycle_time_ms=0.1")
+        if len(path) > MAX_DEPTH:
+            raise ConfigError(f"--set {override}: nested more than {MAX_DEPTH} levels deep")
         value = load_text(text, f"--set {override}")
         target = result
         for step in path[:-1]:
@@ -180,13 +183,11 @@ def _read(source: str) -> tuple[str, str]:
             known = ", ".join(presets) or "none"
             raise ConfigError(f"'{source}' is no file and no preset{near}; presets: {known}")
     try:
-        with path.open("rb") as file:  # a pipe is fine, an endless device is not
-            content = file.read(MAX_CONFIG_BYTES + 1)
-        if len(content) > MAX_CONFIG_BYTES:
-            raise ConfigError(f"{source}: larger than 1 MiB; this is not a sweep")
-        return content.decode("utf-8-sig"), source
+        return read_input(path, MAX_CONFIG_BYTES).decode("utf-8-sig"), source
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: not UTF-8 text; a sweep is a YAML file") from None
+    except UnfitError as error:
+        raise ConfigError(f"{source}: {error}; this is not a sweep") from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read: {error.strerror}") from None
 

@@ -111,10 +111,19 @@ def _pack(count: int, slots: Sequence[int]) -> list[int]:
 
 
 def _spread(count: int, slots: Sequence[int]) -> list[int]:
-    taken = [0] * len(slots)
-    while count:
-        # The emptiest node with room takes the next rank; ties go to the earlier node.
-        node = min((n for n in range(len(slots)) if taken[n] < slots[n]), key=lambda n: taken[n])
-        taken[node] += 1
-        count -= 1
+    # The emptiest node with room takes the next rank; ties go to the earlier node. That is a level
+    # up to which all nodes are filled, as far as they have room, and one more on the first of them.
+    low, high = 0, max(slots)  # of ranks a node; the highest level that ``count`` can fill
+    while low < high:
+        level = (low + high + 1) // 2
+        if sum(min(level, there) for there in slots) <= count:
+            low = level
+        else:
+            high = level - 1
+    taken = [min(low, there) for there in slots]
+    left = count - sum(taken)
+    for node, there in enumerate(slots):
+        if left and there > low:
+            taken[node] += 1
+            left -= 1
     return taken

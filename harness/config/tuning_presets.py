@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from harness.bounded import UnfitError, read_input
 from harness.config.faults import validated
 from harness.config.models import HorovodTuning
 from harness.config.yaml_dialect import load_text
@@ -159,13 +160,11 @@ def _read(source: str) -> tuple[str, str]:
                 f"'{source}' is no file and no tuning preset{near}; tuning presets: {_known()}"
             )
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise ConfigError(f"{source}: larger than 64 KiB; this is not a tuning preset")
-        return content.decode("utf-8-sig"), source
+        return read_input(path, _MAX_BYTES).decode("utf-8-sig"), source
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: not UTF-8 text; a tuning preset is a YAML file") from None
+    except UnfitError as error:
+        raise ConfigError(f"{source}: {error}; this is not a tuning preset") from None
     except OSError as error:
         seen = "" if path.is_absolute() else " (a path is seen from the working folder)"
         why = f"{error.strerror or error}{seen if isinstance(error, FileNotFoundError) else ''}"

@@ -32,7 +32,7 @@ _CONNECTION = re.compile(
 _DEVICE = re.compile(r"\d+([(\[].*)?")  # which adapter, and the rank whose it is; not how
 _MULTICAST = re.compile(r"NCCL INFO NVLS multicast support is (not )?available")
 #: A time may stand before it (NCCL_DEBUG_TIMESTAMP_LEVELS), a launcher's label too.
-_OF_PROCESS = re.compile(r"(\S+):(\d+):\d+ \[-?\d+\] NCCL ")
+_OF_PROCESS = re.compile(r"(\S+):([0-9]{1,9}):\d+ \[-?\d+\] NCCL ")
 _HEAD_BYTES = 8 << 20  # a communicator is made early in a run
 
 

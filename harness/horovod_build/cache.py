@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -49,13 +50,13 @@ class WheelCache:
     def store(self, key: BuildKey, wheel: Path) -> Path:
         """Put a wheel under its key by one rename; return its place in the cache."""
         entry = self.folder / key.digest
-        incoming = Path(tempfile.mkdtemp(prefix=".incoming-", dir=self.folder))
+        incoming = self.folder / f".incoming-{secrets.token_hex(8)}"
+        incoming.mkdir()
         try:
             shutil.copyfile(wheel, incoming / wheel.name)
             (incoming / "key.json").write_text(key.to_json(), encoding="utf-8")
             digest = file_sha256(incoming / wheel.name)
             (incoming / "sha256").write_text(digest + "\n", encoding="ascii")
-            incoming.chmod(0o755)
             if entry.exists():  # what `find` did not take: damaged
                 shutil.rmtree(entry)
             os.rename(incoming, entry)

@@ -12,7 +12,7 @@ import re
 import sys
 from types import SimpleNamespace
 
-from horovod.runner import gloo_run, launch
+from horovod.runner import gloo_run, launch, mpi_run
 from horovod.runner.common.util import env
 
 from harness.detect import exported_names, read_build_marker
@@ -36,6 +36,17 @@ def keep_secrets() -> None:
     gloo_run.env_util = SimpleNamespace(is_exportable=_is_handed_on)
 
 
+def keep_commands() -> None:
+    """Let no name of a variable become a command: mpirun's line goes to a shell as it is."""
+    mpi_run.env_util = SimpleNamespace(is_exportable=_is_name)
+
+
+def _is_name(name: str) -> bool:
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None and bool(
+        env.is_exportable(name)
+    )
+
+
 def _is_handed_on(name: str) -> bool:
     known = exported_names({name: ""}) or _OF_THE_JOB.fullmatch(name)
     return bool(known) and bool(env.is_exportable(name)) and not is_secret(name)
@@ -44,4 +55,5 @@ def _is_handed_on(name: str) -> bool:
 if __name__ == "__main__":
     answer_from_marker()
     keep_secrets()
+    keep_commands()
     sys.exit(launch.run_commandline())

@@ -16,7 +16,11 @@ ENVIRONMENT = re.compile(
     r"|SLURM_(JOB_ID|ARRAY_JOB_ID|ARRAY_TASK_ID|JOB_PARTITION|JOB_NODELIST|NNODES|NTASKS)"
 )
 #: Allowed by the rule above, and still not to be kept.
-_SECRET = re.compile(r"SECRET|TOKEN|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+_SECRET = re.compile(
+    r"SECRET|TOKEN|PASSW|PASSPHRASE|_PASS$|PWD|KEY|CREDENTIAL|AUTH|COOKIE|JWT", re.IGNORECASE
+)
+#: A name and a password in an address.
+_LOGIN = re.compile(r"(\w://)[^/@\s]+@")
 
 #: Of the above, what makes another measurement of the same config.
 _SETTING = re.compile(
@@ -44,7 +48,7 @@ _OF_HOROVODRUN = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib"}
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the allow-listed part of an environment."""
     return {
-        name: value
+        name: _LOGIN.sub(r"\1***@", value)
         for name, value in sorted(environ.items())
         if ENVIRONMENT.fullmatch(name) and not is_secret(name)
     }

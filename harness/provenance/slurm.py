@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from harness.nodelist import NodeListError, expand_hosts
+
 #: Key of a record → variable of a job's environment (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
 #: Nothing else of Slurm's is kept, and what is not set has no key.
 _TEXTS = {
@@ -44,9 +46,7 @@ def slurm_facts(environ: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _expanded(text: str) -> list[str]:
-    import hostlist
-
     try:
-        return [str(name) for name in hostlist.expand_hostlist(text)]
-    except hostlist.BadHostlist:
+        return expand_hosts(text)
+    except NodeListError:
         return [text]  # provenance fails no run: as it is

@@ -13,7 +13,7 @@ STALL_SHUTDOWN = "is stalled for longer than"
 _STALL_WAIT = re.compile(r"waiting for remainder of ranks")
 _STALL_LIMIT = re.compile(rf"{STALL_SHUTDOWN} (\d+) seconds")
 # "1!: [barrier.noname]": a rank that is marked is why the job is ended.
-_MISSING_RANK = re.compile(r"^\s*(\d+)(!?): \[")
+_MISSING_RANK = re.compile(r"^\s*([0-9]{1,9})(!?): \[")
 # As the watchdog writes it, and each frame as Python does.
 _STACK = re.compile(r"hvdscale: the time limit is near; thread MainThread is at$")
 _FRAME = re.compile(r'^  File "([^"]+)", line (\d+), in (\S+)$')

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from harness.bounded import MAX_LIST_BYTES, read_file
 from harness.config import RunConfig, run_id
 from harness.config.identity import point_id
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION
 from harness.runner.labels import labels
 from harness.store import Store, write_atomic
-from harness.store.files import read_whole
 from harness.store.migrate import check_version
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def write_points(
 def list_sweep(folder: Path) -> SweepState:
     """Return the state of a sweep's folder; StoreError where it cannot be read."""
     store = Store.open(folder)
-    created = json.loads(read_whole(folder / "sweep.json")).get("created")
+    created = json.loads(read_file(folder / "sweep.json")).get("created")
     points = _planned_points(store)
     if points is None:
         points = _found_points(store)
@@ -150,7 +150,7 @@ def list_sweep(folder: Path) -> SweepState:
 def _read_points(path: Path) -> tuple[AskedPoint, ...] | None:
     """Return what a sweep was asked for last; None where nobody wrote it down, or not we."""
     try:
-        plan = _PointsFile.model_validate_json(read_whole(path), strict=True)
+        plan = _PointsFile.model_validate_json(read_file(path, MAX_LIST_BYTES), strict=True)
         check_version(plan.schema_version, str(path))
     except FileNotFoundError:
         return None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from harness.bounded import UnfitError
 from harness.errors import StoreError
 
 # What file systems without locks answer; the checksums then still find what a race mixed up.
@@ -20,7 +21,6 @@ NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EXD
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 _LEFTOVER_S = 24 * 3600.0
-_STALE_TRIES = 3  # each is lost only to one more replacement during the reading
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -196,17 +196,6 @@ def _give_back(name: Path, claim: os.stat_result) -> None:
             name.rmdir() if name.is_dir() else name.unlink()
 
 
-def read_whole(path: Path) -> bytes:
-    """Return a file's bytes; those of a newer file where another host replaces it meanwhile."""
-    for _ in range(_STALE_TRIES):
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-    return path.read_bytes()
-
-
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a lock file; it goes with the process, whatever ends that."""
@@ -224,9 +213,11 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def named_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn an OSError inside into a StoreError of one line that names the path."""
+    """Turn an OSError or UnfitError inside into a StoreError of one line that names the path."""
     try:
         yield
+    except UnfitError as error:
+        raise StoreError(f"{path}: cannot be {doing}: {error}; remove it") from None
     except OSError as error:
         place = error.filename if isinstance(error.filename, str) else str(path)
         reason = error.strerror or str(error)

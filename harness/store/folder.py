@@ -29,6 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.bounded import read_file
 from harness.clock import utc_now
 from harness.errors import StoreError
 from harness.paths import is_text
@@ -36,7 +37,6 @@ from harness.record import SCHEMA_VERSION, RunRecord
 from harness.store.files import (
     move_aside,
     named_errors,
-    read_whole,
     remove_leftovers,
     write_atomic,
     write_new,
@@ -106,7 +106,7 @@ class Store:
                     return
                 with suppress(FileNotFoundError):  # another process was faster
                     kept = move_aside(path, self._next_config())
-                    if read_whole(kept) == data:  # it has just been written by another process
+                    if text_of(kept) == data:  # it has just been written by another process
                         kept.unlink()
 
     def claim_attempt(self, run_id: str) -> tuple[int, Path]:
@@ -299,7 +299,7 @@ class Store:
     def _check_identity(self, create: bool) -> None:
         path = self.path / "sweep.json"
         try:
-            data = json.loads(read_whole(path))
+            data = json.loads(read_file(path))
             check_version(data["schema_version"], str(path))
         except FileNotFoundError:
             if not create:

@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.bounded import UnfitError, read_file
 from harness.errors import StoreError
 from harness.record import RunRecord
-from harness.store.files import move_aside, put_back, read_whole, sync_folder, write_atomic
+from harness.store.files import move_aside, put_back, sync_folder, write_atomic
 from harness.store.raw import raw_fault, raw_of_text
 from harness.store.reading import BrokenError, read_record
 
@@ -94,10 +95,12 @@ class Quarantine:
 
 
 def text_of(path: Path) -> bytes:
-    """Return a record's text, whatever it is; nothing of a folder, a bad link, or what is gone."""
+    """Return a record's text, whatever it is; nothing of what is no file, a bad link, or gone."""
     try:
-        return read_whole(path)
+        return read_file(path)
+    except (IsADirectoryError, UnfitError):
+        return b""
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.EISDIR, errno.ELOOP):
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
             raise
         return b""

@@ -6,16 +6,16 @@ record's is never another launch's. What a launch left that has no record is nob
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.bounded import UnfitError, file_sha256, read_file
 from harness.errors import StoreError
 from harness.record import RunRecord
-from harness.store.files import named_errors, read_whole
+from harness.store.files import named_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,6 +75,10 @@ def parquet_bytes(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
+#: Beyond any raw samples: they are held in memory as a whole.
+_MAX_RAW_BYTES = 1 << 40
+
+
 def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
     """Return raw samples; StoreError where they are not what the record was written with."""
     import pyarrow as pa
@@ -88,7 +92,7 @@ def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
     if fault:
         raise StoreError(f"{path}: {fault}")
     with named_errors(path, "read"):
-        return pq.ParquetFile(pa.BufferReader(read_whole(path))).read()
+        return pq.ParquetFile(pa.BufferReader(read_file(path, _MAX_RAW_BYTES))).read()
 
 
 def raw_fault(runs: Path, record: RunRecord) -> str | None:
@@ -112,14 +116,16 @@ def _earlier(runs: Path, run_id: str, kind: str) -> Path:
 
 def _file_fault(path: Path, digest: str) -> str | None:
     try:
-        data = read_whole(path)
+        found = file_sha256(path)
     except FileNotFoundError:
         return "are missing"
     except IsADirectoryError:
         return "are a folder"
+    except UnfitError as error:
+        return f"are {error}"
     except OSError as error:
         # Disk or rights, no fault of the record: it is not measured again for that.
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    if hashlib.sha256(data).hexdigest() != digest:
+    if found != digest:
         return "are not those it was written with (wrong checksum)"
     return None

@@ -9,10 +9,13 @@ from typing import Any
 
 from pydantic import ValidationError as PydanticError
 
+from harness.bounded import UnfitError, read_file
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord, is_whole
-from harness.store.files import read_whole
 from harness.store.migrate import NewerSchemaError, check_version, migrate
+
+#: What a migration or a model raises over data that only its checksum makes a record.
+_NO_RECORD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class BrokenError(StoreError):
@@ -29,7 +32,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     What has the right checksum is what ``RunRecord.sealed`` wrote.
     """
     try:
-        text = read_whole(path)
+        text = read_file(path)
         data: Any = json.loads(text)
     except FileNotFoundError:
         if path.is_symlink():
@@ -41,6 +44,8 @@ def read_sealed(path: Path) -> dict[str, Any]:
         if error.errno == errno.ELOOP and path.is_symlink():
             raise BrokenError(f"{path}: a link to itself") from None
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnfitError as error:
+        raise BrokenError(f"{path}: {error}, no record") from None
     except (ValueError, RecursionError):
         raise BrokenError(f"{path}: cut off, or no record at all") from None
     if not isinstance(data, dict):
@@ -48,6 +53,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     try:
         # A newer schema may seal its records in another way, so its version is looked at first.
         fits = _is_of_this_schema(text, data, str(path)) and is_whole(text, data)
+        _refuse_half_characters(text, data)
     except (ValueError, RecursionError) as error:
         raise BrokenError(f"{path}: no record of this schema: {error}") from None
     if not fits:
@@ -81,6 +87,12 @@ def _earlier(text: bytes, data: dict[str, Any]) -> tuple[list[bytes], list[dict[
     )
 
 
+def _refuse_half_characters(text: bytes, data: dict[str, Any]) -> None:
+    """Raise ValueError for half of a surrogate pair, which no table and no page can be given."""
+    if b"\\u" in text:
+        json.dumps(data, ensure_ascii=False).encode()
+
+
 def read_record(path: Path, run_id: str) -> RunRecord:
     """Read and check one file.
 
@@ -91,7 +103,7 @@ def read_record(path: Path, run_id: str) -> RunRecord:
     data = read_sealed(path)
     try:
         record = RunRecord.model_validate(migrate(data, str(path)))
-    except (PydanticError, ValueError, RecursionError) as error:
+    except _NO_RECORD as error:
         raise BrokenError(f"{path}: no record of this schema: {_first_fault(error)}") from None
     if record.run_id != run_id:
         raise BrokenError(f"{path}: is the record of {record.run_id}, under a wrong name")
@@ -101,6 +113,6 @@ def read_record(path: Path, run_id: str) -> RunRecord:
 def _first_fault(error: Exception) -> str:
     """Return the first fault with the field that it is in, for one line."""
     if not isinstance(error, PydanticError):
-        return str(error).splitlines()[0]
+        return (str(error).splitlines() or [type(error).__name__])[0]
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"

@@ -19,6 +19,7 @@ from harness.clock import utc_now
 from harness.config.identity import point_id, run_id
 from harness.config.models import RunConfig
 from harness.detect import Machine, detect_machine
+from harness.digits import whole
 from harness.errors import ConfigError, HarnessError, StoreError
 from harness.record import RunRecord
 from harness.runner.cleaning import cleaned
@@ -239,6 +240,7 @@ class _Progress:
 def element_index(environ: Mapping[str, str]) -> int:
     """Return the index that Slurm gave this element; ConfigError outside a job array."""
     text = environ.get("SLURM_ARRAY_TASK_ID", "")
-    if not text.isdecimal():
+    index = whole(text)
+    if index is None:
         raise ConfigError("run-point: give the element's index: this is no job of an array")
-    return int(text)
+    return index

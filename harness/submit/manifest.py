@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from harness.bounded import MAX_LIST_BYTES, read_file
 from harness.config.faults import validated_json
 from harness.config.models import Count, Frozen, Natural, RunConfig
 from harness.errors import StoreError
@@ -86,7 +87,7 @@ class ArrayManifest(Frozen):
     def read(cls, path: Path) -> ArrayManifest:
         """Read what ``write`` wrote; StoreError where it is gone, or was changed since."""
         with named_errors(path, "read"):
-            text = path.read_bytes()
+            text = read_file(path, MAX_LIST_BYTES)
         found = validated_json(cls, text, f"{path}: not the manifest of a job array")
         if found.sha256 != found._digest():
             raise StoreError(
@@ -118,7 +119,7 @@ class Jobs(Frozen):
         path = folder / JOBS_FILE
         with named_errors(path, "read"):
             try:
-                text = path.read_bytes()
+                text = read_file(path)
             except FileNotFoundError:
                 return cls()
         return validated_json(cls, text, f"{path}: not the jobs of a submission")

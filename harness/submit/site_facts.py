@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from harness import slurm
 from harness.detect import Mpi, parse_mpi_plugins
+from harness.digits import whole
 from harness.errors import ConfigError, did_you_mean
 from harness.legal import slurm_mpi_plugin
 from harness.slurm import Partition
@@ -51,7 +52,7 @@ def ask_slurm() -> Facts:
     return Facts(
         partitions=slurm.partitions(),
         mpi_plugins=tuple(name for name in plugins if name != "none"),
-        max_array_size=int(size) if size.isdecimal() else None,
+        max_array_size=whole(size),
         cluster=settings.get("ClusterName", ""),
         version=settings.get("SLURM_VERSION", ""),
     )
@@ -75,7 +76,9 @@ def parse_gres(text: str) -> tuple[Gpus, ...]:
         name, *more = part.strip().split(":")
         if name != "gpu":
             continue
-        count = int(more.pop()) if more and more[-1].isdecimal() else 1
+        told = whole(more[-1]) if more else None
+        count = 1 if told is None else told
+        more = more if told is None else more[:-1]
         of_type = ":".join(word for word in more if word != "no_consume")
         counts[of_type] = counts.get(of_type, 0) + count
     return tuple(Gpus(of_type, count) for of_type, count in counts.items())

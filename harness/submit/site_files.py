@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.bounded import UnfitError, read_input
 from harness.config.faults import validated
 from harness.config.load import MAX_CONFIG_BYTES
 from harness.config.yaml_dialect import dump, load_text
@@ -156,13 +157,11 @@ def _yaml_files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:  # a pipe is fine, an endless device is not
-            content = file.read(MAX_CONFIG_BYTES + 1)
-        if len(content) > MAX_CONFIG_BYTES:
-            raise ConfigError(f"{path}: larger than 1 MiB; this is not a site")
-        return content.decode("utf-8-sig")
+        return read_input(path, MAX_CONFIG_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text; a site is a YAML file") from None
+    except UnfitError as error:
+        raise ConfigError(f"{path}: {error}; this is not a site") from None
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file{_others(path.stem)}") from None
     except OSError as error:

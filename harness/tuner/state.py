@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import Field
 from pydantic import ValidationError as PydanticError
 
+from harness.bounded import UnfitError, read_file
 from harness.config.models import Frozen
 from harness.errors import StoreError
 from harness.store import write_atomic
@@ -56,11 +57,13 @@ def load_state(folder: Path, request: str) -> State:
     """
     path = folder / FILE
     try:
-        text = path.read_bytes()
+        text = read_file(path)
     except FileNotFoundError:
         return State(request=request)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnfitError as error:
+        raise StoreError(f"{path}: {error}; remove it, or give another --name") from None
     try:
         found = State.model_validate_json(text)
     except PydanticError:

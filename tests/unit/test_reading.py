@@ -44,10 +44,10 @@ def _is_point(path: Path) -> bool:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"throughput_samples_per_s": math.nan}, "throughput_samples_per_s is not finite"),
-        ({"last_loss": math.inf}, "last_loss is not finite"),
+        ({"throughput_samples_per_s": math.nan}, "per_s: Input should be a finite number"),
+        ({"last_loss": math.inf}, "last_loss: Input should be a finite number"),
         ({"throughput_samples_per_s": -5.0}, "its throughput is not above 0"),
-        ({"throughput_samples_per_s": 10**400}, "its numbers are none that can be measured"),
+        ({"throughput_samples_per_s": 10**400}, "per_s: Input should be a valid number"),
         ({"steps": 10**30}, "its numbers are none that can be measured"),
         ({"throughput_samples_per_s": 0.0}, "its numbers are none that can be measured"),
         # Finite, and yet the ratio of two of them would be more than a number can hold.

@@ -293,14 +293,14 @@ class TestBroken:
         self, store: Store, suffix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         name = store.commit(a_record(), some_steps()).run_id
-        real = Path.read_bytes
+        real = os.open
 
-        def refuse(path: Path) -> bytes:
-            if path.name.startswith(name) and path.name.endswith(suffix):
+        def refuse(path: Path, *more: Any, **named: Any) -> int:
+            if Path(path).name.startswith(name) and Path(path).name.endswith(suffix):
                 raise OSError(5, "Input/output error", str(path))
-            return real(path)
+            return real(path, *more, **named)
 
-        monkeypatch.setattr(Path, "read_bytes", refuse)
+        monkeypatch.setattr(os, "open", refuse)
         with pytest.raises(StoreError, match=rf"{name}\S*{suffix}: cannot be read: Input/out"):
             store.verify([name])
         assert store.done_ids() == {name}

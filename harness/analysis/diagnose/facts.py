@@ -11,6 +11,7 @@ from typing import Any
 from harness.analysis.diagnose.lateness import Spread, spread
 from harness.analysis.points import Launch
 from harness.analysis.results import Results
+from harness.digits import whole
 from harness.errors import StoreError
 from harness.store.raw import raw_ids
 
@@ -103,5 +104,4 @@ class Facts:
 
 def _number(value: object) -> int | None:
     """Return a count that all nodes have in common; None for ``2 / 4`` or nothing."""
-    text = str(value)
-    return int(text) if text.isdigit() else None
+    return whole(str(value))

@@ -23,6 +23,7 @@ from harness.analysis.report.document import (
 )
 from harness.analysis.results import Results
 from harness.analysis.scaling import Failure
+from harness.bounded import read_file
 
 ROWS = 300
 EVIDENCE = 40  # launches
@@ -111,7 +112,7 @@ def _files(results: Results) -> dict[tuple[str, int | None], str]:
 def _said(path: Path) -> str:
     """Return what a failed launch's record kept; a broken file has kept nothing."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_file(path))
     except (OSError, ValueError, RecursionError) as error:
         return f"the record cannot be read: {_line(str(error))}".replace(str(path), path.name)
     kept = data.get("error") if isinstance(data, dict) else None

@@ -18,6 +18,9 @@ from harness.analysis.report.document import (
     text_cell,
 )
 from harness.analysis.results import Results
+from harness.bounded import read_file
+from harness.digits import whole
+from harness.nodelist import is_host_name
 
 _ROWS = 30
 _RANGES, _NODES = 8, 4  # that are named; the rest is counted
@@ -93,12 +96,14 @@ def nodes_text(hosts: Iterable[str]) -> str:
     names = list(dict.fromkeys(hosts))
     if len(names) <= _NODES:
         return ", ".join(names)
+    if not all(map(is_host_name, names)):
+        return _few(names)  # what a record has is told, whatever it is
     import hostlist
 
     try:
         parts = _outer_parts(str(hostlist.collect_hostlist(names)))
-    except hostlist.BadHostlist:
-        return _few(names)  # what a record has is told, whatever it is
+    except (hostlist.BadHostlist, ValueError):
+        return _few(names)
     shown = ", ".join(parts[:_NODES])
     left = sum(len(hostlist.expand_hostlist(part)) for part in parts[_NODES:])
     return f"{shown} + {left:,} more" if left else f"{shown} ({len(names):,} nodes)"
@@ -136,7 +141,7 @@ def _allocation(
     largest = max(rows, key=lambda row: (row["status"] == "ok", row["world_size"] or 0))
     try:
         path = results.folder / "runs" / largest["file"]
-        data = json.loads(path.read_bytes()) if read else {"resolved": {"hosts": []}}
+        data = json.loads(read_file(path)) if read else {"resolved": {"hosts": []}}
         slurm = dict(data.get("slurm") or {})
         placed = (data.get("placed") or {}).get("hosts")
         hosts = placed or slurm.get("nodelist") or data["resolved"]["hosts"]
@@ -188,8 +193,9 @@ def _plural(ids: Sequence[str], word: str) -> str:
 
 def _ids(ids: Sequence[str]) -> str:
     """Return ids as ranges; those that are no numbers as they are."""
-    if all(one.isdecimal() for one in ids):
-        return ranges_text(map(int, ids))
+    numbers = [number for one in ids if (number := whole(one)) is not None]
+    if len(numbers) == len(ids):
+        return ranges_text(numbers)
     return _few(list(dict.fromkeys(ids)))
 
 

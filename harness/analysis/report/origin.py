@@ -83,7 +83,7 @@ def _facts(caption: str, pairs: list[tuple[str, str]]) -> Table:
 
 def _differing(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     for key, counts in list(found.items())[:_KEYS]:
-        values = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        values = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
         shown = "; ".join(f"{value} ({count:,})" for value, count in values[:6])
         yield f"{_FIRST.get(key, key)}: {shown}" + ("; …" if len(values) > 6 else "")
     if len(found) > _KEYS:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from harness.bounded import read_file
 from harness.config.faults import validated_json
 from harness.config.models import Frozen, RunConfig
 from harness.errors import StoreError
@@ -154,7 +155,7 @@ def read_preflight(path: Path) -> Preflight:
     Raises StoreError where it is no such record, was changed, or a newer hvdscale wrote it.
     """
     with named_errors(path, "read"):
-        text = path.read_bytes()
+        text = read_file(path)
     data = _plain(path, text)
     try:
         check_version(data.get("schema_version"), str(path), newest=SCHEMA_VERSION)

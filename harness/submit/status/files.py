@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
+from harness.bounded import UnfitError, read_file
 from harness.config import RunConfig, run_id
 from harness.config.identity import point_id
 from harness.errors import HarnessError, StoreError
@@ -198,8 +199,8 @@ def _elements(folder: Path) -> Iterator[ElementFile]:
         if not name.endswith(".json"):
             continue
         try:
-            found = ElementFile.model_validate_json((folder / name).read_bytes())
-        except (OSError, PydanticError):
+            found = ElementFile.model_validate_json(read_file(folder / name))
+        except (OSError, UnfitError, PydanticError):
             continue  # of another version, or cut off by a full disk: Slurm tells, too
         if found.schema_version == _ELEMENT_SCHEMA:
             yield found

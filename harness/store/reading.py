@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError as PydanticError
+from pydantic_core import from_json, to_json
 
+from harness.config.identity import point_id
+from harness.config.models import RunConfig
 from harness.errors import StoreError
-from harness.record import RunRecord, is_whole
+from harness.record import SCHEMA_VERSION, RunRecord, is_whole
+from harness.spec import Resolved
 from harness.store.migrate import check_version, migrate
 
 
@@ -28,7 +33,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     """
     try:
         text = path.read_bytes()
-        data: Any = json.loads(text)
+        data: Any = from_json(text)
     except FileNotFoundError:
         raise MissingError(f"{path}: there is no such record") from None
     except IsADirectoryError:
@@ -65,6 +70,56 @@ def read_record(path: Path, run_id: str) -> RunRecord:
     if record.run_id != run_id:
         raise BrokenError(f"{path}: is the record of {record.run_id}, under a wrong name")
     return record
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Of a whole record what a sweep that goes on must know; a tenth of the time of all of it."""
+
+    run_id: str
+    point_id: str
+    config: RunConfig
+    resolved: Resolved
+    steps_sha256: str | None
+    series_sha256: str | None
+
+
+def read_decided(path: Path, run_id: str) -> Decided:
+    """Read and check one file as ``read_record`` does, without making all of it typed.
+
+    What has the right checksum is what ``RunRecord.sealed`` wrote, and the launches of a point
+    share the parts that are made typed. What does not fit goes the careful way.
+    """
+    data = read_sealed(path)
+    if data.get("schema_version") == SCHEMA_VERSION and data.get("run_id") == run_id:
+        try:
+            config, key = _config(to_json(data["config"]))
+            resolved = _resolved(to_json(data["resolved"]))
+            return Decided(
+                run_id, key, config, resolved, data["steps_sha256"], data["series_sha256"]
+            )
+        except (LookupError, ValueError):
+            pass  # sealed and yet no record
+    record = read_record(path, run_id)
+    return Decided(
+        run_id,
+        point_id(record.config),
+        record.config,
+        record.resolved,
+        record.steps_sha256,
+        record.series_sha256,
+    )
+
+
+@lru_cache(maxsize=16384)
+def _config(text: bytes) -> tuple[RunConfig, str]:
+    config = RunConfig.model_validate_json(text)
+    return config, point_id(config)
+
+
+@lru_cache(maxsize=1024)
+def _resolved(text: bytes) -> Resolved:
+    return Resolved.model_validate_json(text)
 
 
 def _first_fault(error: Exception) -> str:

@@ -198,7 +198,7 @@ def _done(work: Work, store: Store, report: Note | None) -> set[str]:
         return store.verify(names, lambda broken: report(str(broken)), check)
     for name in list(names):
         try:
-            check(store.read(name))
+            check(store.decided(name))
         except (BrokenError, MissingError):
             names.discard(name)
     return names

@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import StoreError
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+LEFT_S = 3600.0  # nobody writes one file for as long: who began a temporary file as old is gone
 
 # What file systems without locks answer; the checksums then still find what a race mixed up.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -101,6 +105,19 @@ def _temporary(path: Path, data: bytes) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def remove_leftovers(folder: Path, now_s: float) -> None:
+    """Remove temporary files of processes that were killed before they could.
+
+    ``now_s`` is the time by the file system's clock, for other hosts may have other ones.
+    """
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if _TEMPORARY.fullmatch(entry.name)]
+    for entry in found:
+        with suppress(FileNotFoundError):  # another process was faster
+            if entry.stat(follow_symlinks=False).st_mtime < now_s - LEFT_S:
+                os.unlink(entry.path)
 
 
 def sync_folder(folder: Path) -> None:

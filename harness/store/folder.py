@@ -32,7 +32,13 @@ from typing import TYPE_CHECKING
 from harness.clock import utc_now
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord
-from harness.store.files import move_aside, named_errors, write_atomic, write_new
+from harness.store.files import (
+    move_aside,
+    named_errors,
+    remove_leftovers,
+    write_atomic,
+    write_new,
+)
 from harness.store.migrate import check_version
 from harness.store.quarantine import Broken, Quarantine, text_of
 from harness.store.raw import parquet_bytes, raw_path, read_raw
@@ -328,8 +334,9 @@ class Store:
             data = {"schema_version": SCHEMA_VERSION, "name": self.name, "created": utc_now()}
             write_new(path, json.dumps(data, indent=1).encode(), self._lock)
         # Found out now rather than after the first measurement.
-        for folder in (self.path, self.runs, self.logs):
-            _prove_writable(folder)
+        now_s = min(_prove_writable(folder) for folder in (self.path, self.runs, self.logs))
+        for folder in (self.path, self.runs, self.quarantine):
+            remove_leftovers(folder, now_s)
 
     def _next_config(self) -> Path:
         numbers = [
@@ -355,14 +362,17 @@ class Store:
         return self.runs / f"{_checked(run_id)}.attempt-{attempt}.json"
 
 
-def _prove_writable(folder: Path) -> None:
+def _prove_writable(folder: Path) -> float:
+    """Write a file and remove it; return its time, which is the file system's own."""
     probe = folder / f".probe.{secrets.token_hex(8)}.tmp"  # pids are of one host
     try:
         write_atomic(probe, b"")
+        now_s = probe.stat().st_mtime
         probe.unlink()
     except OSError as error:
         # The user knows the folder; the probe is nobody's file.
         raise OSError(error.errno, error.strerror, str(folder)) from error
+    return now_s
 
 
 def _checked(run_id: str) -> str:

@@ -164,12 +164,10 @@ def allocations(store: Store | None) -> Callable[[str], str]:
 
 def _whole(work: Work, store: Store) -> set[str]:
     check = stale_check(work.plan, work.folder)
-    found = store.done_ids().intersection(run_ids(work, work.max_blocks))
-    for name in list(found):
-        try:
-            check(store.decided(name))
-        except (BrokenError, MissingError):
-            found.discard(name)
+    found = set()
+    for one in store.decided(store.done_ids().intersection(run_ids(work, work.max_blocks))):
+        check(one)
+        found.add(one.run_id)
     return found
 
 

@@ -45,6 +45,7 @@ from harness.store.raw import parquet_bytes, raw_path, read_raw
 from harness.store.reading import (
     BrokenError,
     Decided,
+    Memo,
     MissingError,
     read_decided,
     read_record,
@@ -206,9 +207,15 @@ class Store:
         """Return a committed record; StoreError: missing, broken, or of a newer schema."""
         return read_record(self._record_path(run_id), run_id)
 
-    def decided(self, run_id: str) -> Decided:
-        """Return of a committed record what a sweep must know; errors as of ``read``."""
-        return read_decided(self._record_path(run_id), run_id)
+    def decided(self, run_ids: Iterable[str]) -> Iterator[Decided]:
+        """Yield of those of ``run_ids`` that are done and whole what a sweep must know.
+
+        Raw steps are not looked at, and nothing is moved. Other errors as of ``read``.
+        """
+        memo = Memo()
+        for run_id in run_ids:
+            with suppress(BrokenError, MissingError):
+                yield read_decided(self._record_path(run_id), run_id, memo)
 
     def read_failure(self, run_id: str, attempt: int) -> RunRecord:
         """Return an attempt that gave no measurement; errors as of ``read``."""
@@ -254,10 +261,11 @@ class Store:
         ``check``, which gets every whole record, may raise one; then nothing has been moved.
         """
         whole: set[str] = set()
+        memo = Memo()
         broken: list[tuple[str, str]] = []
         for run_id in self._named(list(run_ids)):
             try:
-                found = self._broken.judge(self._record_path(run_id), run_id)
+                found = self._broken.judge(self._record_path(run_id), run_id, memo)
             except MissingError:
                 continue  # somebody else's quarantine since the listing
             if isinstance(found, str):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord, is_whole
 from harness.spec import Resolved
 from harness.store.migrate import check_version, migrate
+
+_MEMO = 16384  # parts at a time, of some kilobytes each
 
 
 class BrokenError(StoreError):
@@ -84,7 +85,32 @@ class Decided:
     series_sha256: str | None
 
 
-def read_decided(path: Path, run_id: str) -> Decided:
+class Memo:
+    """Typed parts that records share, for as long as many are read one after the other."""
+
+    def __init__(self) -> None:
+        self._configs: dict[bytes, tuple[RunConfig, str]] = {}
+        self._resolved: dict[bytes, Resolved] = {}
+
+    def config(self, data: Any) -> tuple[RunConfig, str]:
+        """Return a config and its point id from plain data."""
+        text = to_json(data)
+        if text not in self._configs:
+            _make_room(self._configs)
+            config = RunConfig.model_validate_json(text)
+            self._configs[text] = config, point_id(config)
+        return self._configs[text]
+
+    def resolved(self, data: Any) -> Resolved:
+        """Return what was decided from plain data."""
+        text = to_json(data)
+        if text not in self._resolved:
+            _make_room(self._resolved)
+            self._resolved[text] = Resolved.model_validate_json(text)
+        return self._resolved[text]
+
+
+def read_decided(path: Path, run_id: str, memo: Memo | None = None) -> Decided:
     """Read and check one file as ``read_record`` does, without making all of it typed.
 
     What has the right checksum is what ``RunRecord.sealed`` wrote, and the launches of a point
@@ -92,9 +118,10 @@ def read_decided(path: Path, run_id: str) -> Decided:
     """
     data = read_sealed(path)
     if data.get("schema_version") == SCHEMA_VERSION and data.get("run_id") == run_id:
+        known = memo or Memo()
         try:
-            config, key = _config(to_json(data["config"]))
-            resolved = _resolved(to_json(data["resolved"]))
+            config, key = known.config(data["config"])
+            resolved = known.resolved(data["resolved"])
             return Decided(
                 run_id, key, config, resolved, data["steps_sha256"], data["series_sha256"]
             )
@@ -111,15 +138,9 @@ def read_decided(path: Path, run_id: str) -> Decided:
     )
 
 
-@lru_cache(maxsize=16384)
-def _config(text: bytes) -> tuple[RunConfig, str]:
-    config = RunConfig.model_validate_json(text)
-    return config, point_id(config)
-
-
-@lru_cache(maxsize=1024)
-def _resolved(text: bytes) -> Resolved:
-    return Resolved.model_validate_json(text)
+def _make_room(parts: dict[bytes, Any]) -> None:
+    if len(parts) >= _MEMO:
+        parts.clear()
 
 
 def _first_fault(error: Exception) -> str:

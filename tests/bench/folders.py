@@ -16,7 +16,8 @@ from harness.runner.schedule import Work, block_launches, planned
 from harness.store import Store
 from tests.factories import record
 
-COUNTS = tuple(range(1, 25))  # of ranks
+SLOTS = 24
+COUNTS = tuple(range(1, SLOTS + 1))  # of ranks
 EMPTY = b'"sha256": ""'
 
 

@@ -41,7 +41,7 @@ def main() -> int:
     soak = Soak(seed, started.isoformat(timespec="seconds"))
     out = arguments.out / started.strftime("%Y-%m-%d-%H%M%S")
     print(f"soak: seed {seed}, results in {out}", flush=True)
-    mounts = may_mount()
+    mounts = not arguments.no_mount and may_mount()
     try:
         for number in _episodes(arguments, seed):
             _play(number, kinds, mounts, soak)
@@ -94,6 +94,7 @@ def _arguments() -> argparse.Namespace:
     # Stub launches are quick: most of the chances are theirs.
     parser.add_argument("--kinds", default=",".join(("stub",) * 4 + REAL), help="to choose from")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "soak")
+    parser.add_argument("--no-mount", action="store_true", help="no small disk, even as root")
     found = parser.parse_args()
     unknown = set(found.kinds.split(",")) - {"stub", *REAL}
     if unknown:

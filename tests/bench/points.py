@@ -30,6 +30,7 @@ class Overhead:
     last_ms: float
     mean_ms: float
     median_ms: float
+    cpu_ms: float  # of this process, the record included: what a busy machine adds is not in it
     commit_ms: float  # what writing the record, which a rank does, took beside it
     rss_mb: float  # at the end
     growth_mb: float
@@ -37,7 +38,8 @@ class Overhead:
     def __str__(self) -> str:
         return (
             f"{self.mean_ms:.1f} ms mean, {self.median_ms:.1f} median; first tenth "
-            f"{self.first_ms:.1f}, last {self.last_ms:.1f} (a record besides {self.commit_ms:.1f})"
+            f"{self.first_ms:.1f}, last {self.last_ms:.1f} (a record besides {self.commit_ms:.1f}); "
+            f"{self.cpu_ms:.1f} ms of CPU"
         )
 
 
@@ -79,6 +81,7 @@ class _Watch:
         self._began: list[float] = []
         self._commit_s: list[float] = []
         self._rss: list[int] = []
+        self._cpu_s: list[float] = []
 
     def around(self, real: Any) -> Any:
         """Return ``real`` with the record of the launch committed before it."""
@@ -89,6 +92,7 @@ class _Watch:
             self._commit_s.append(time.perf_counter() - began)
             self._began.append(began)
             self._rss.append(_rss_bytes())
+            self._cpu_s.append(time.process_time())
             return real(argv, env, launch_id, log, *rest, **more)
 
         return run_launch
@@ -103,6 +107,7 @@ class _Watch:
             last_ms=statistics.fmean(own_ms[-tenth:]),
             mean_ms=statistics.fmean(own_ms),
             median_ms=statistics.median(own_ms),
+            cpu_ms=1e3 * (self._cpu_s[-1] - self._cpu_s[0]) / len(own_ms),
             commit_ms=1e3 * statistics.fmean(self._commit_s),
             rss_mb=self._rss[-1] / 1e6,
             growth_mb=(self._rss[-1] - self._rss[tenth]) / 1e6,

@@ -38,8 +38,8 @@ class Overhead:
     def __str__(self) -> str:
         return (
             f"{self.mean_ms:.1f} ms mean, {self.median_ms:.1f} median; first tenth "
-            f"{self.first_ms:.1f}, last {self.last_ms:.1f} (a record besides {self.commit_ms:.1f}); "
-            f"{self.cpu_ms:.1f} ms of CPU"
+            f"{self.first_ms:.1f}, last {self.last_ms:.1f}; {self.cpu_ms:.1f} ms of CPU "
+            f"(a record besides {self.commit_ms:.1f} ms)"
         )
 
 

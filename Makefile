@@ -12,12 +12,13 @@ PY := $(VENV)/bin/python
 STAMPS := $(VENV)/.stamps
 BUILDER := harness/detect.py $(wildcard harness/horovod_build/*.py)
 
-.PHONY: help setup demo test lint bench clean distclean
+.PHONY: help setup demo test lint bench soak clean distclean
 help:
 	@echo 'make setup   a .venv with torch, TensorFlow, MPI and a Horovod built for them'
 	@echo 'make demo    set up, run the demo sweep, print its table and plots'
 	@echo 'make test    set up, run the tests        make lint   style, types, layers'
 	@echo 'make bench   set up, measure the harness  make clean  remove build and test leftovers'
+	@echo 'make soak    set up, random sweeps with random faults for SOAK_MINUTES (45)'
 
 setup: $(STAMPS)/horovod
 	@echo '$(VENV) is set up'
@@ -55,6 +56,9 @@ lint: $(STAMPS)/packages
 
 bench: setup
 	@$(PY) tests/bench/run.py
+
+soak: setup
+	@$(PY) tests/soak/run.py
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -36,10 +36,13 @@ class Process:
     started: int  # clock ticks since boot
 
 
-def launch_processes(launch_id: str, session: int | None = None) -> list[Process]:
+def launch_processes(
+    launch_id: str, session: int | None = None, known: Iterable[Process] = ()
+) -> list[Process]:
     """Return the live processes of a launch, without this one and without zombies.
 
-    ``session`` is the pid of the launcher, which started a session of its own.
+    ``session`` is the pid of the launcher, which started a session of its own. ``known`` were found
+    before: whoever was found by its parent alone is nobody's once that has ended.
     """
     everything = {process.pid: process for process in _all_processes()}
     marker = f"{MARKER}={launch_id}".encode()
@@ -48,6 +51,7 @@ def launch_processes(launch_id: str, session: int | None = None) -> list[Process
         for pid, process in everything.items()
         if (session is not None and process.session == session) or _carries(pid, marker)
     }
+    found |= {p.pid for p in known if _is_same(everything.get(p.pid), p)}
     children: dict[int, list[int]] = {}
     for process in everything.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -73,8 +77,15 @@ def end_launch(
     system). ``hurry`` is asked meanwhile; once it is true the grace is over.
     """
     told: set[tuple[int, int]] = set()
+    seen: dict[tuple[int, int], Process] = {}
+
+    def find() -> list[Process]:
+        found = launch_processes(launch_id, session, seen.values())
+        seen.update({(p.pid, p.started): p for p in found})
+        return found
+
     deadline = time.monotonic() + grace_s
-    while live := launch_processes(launch_id, session):
+    while live := find():
         if hurry() or time.monotonic() >= deadline:
             break
         fresh = [p for p in live if (p.pid, p.started) not in told]
@@ -87,7 +98,7 @@ def end_launch(
     while live and time.monotonic() < deadline:
         _send(live, signal.SIGKILL)
         time.sleep(_POLL_S)
-        live = launch_processes(launch_id, session)
+        live = find()
     return live
 
 
@@ -122,6 +133,10 @@ def environment_of(pid: int) -> dict[str, str]:
     except OSError:
         return {}
     return dict(part.partition("=")[::2] for part in text.split("\0") if part)
+
+
+def _is_same(now: Process | None, before: Process) -> bool:
+    return now is not None and now.started == before.started
 
 
 def _carries(pid: int, marker: bytes) -> bool:

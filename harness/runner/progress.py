@@ -36,17 +36,19 @@ class _Count:
     def __init__(self) -> None:
         self.total = 0
         self.done = 0
-        self._wall_s: list[float] = []
+        self._wall_s = 0.0  # of all that were added
+        self._added = 0
 
     def add(self, wall_s: float) -> None:
         self.done += 1
-        self._wall_s.append(wall_s)
+        self._wall_s += wall_s
+        self._added += 1
 
     @property
     def left(self) -> str:
-        if not self._wall_s:
+        if not self._added:
             return ""
-        mean_s = sum(self._wall_s) / len(self._wall_s)
+        mean_s = self._wall_s / self._added
         return f"about {duration(mean_s * (self.total - self.done))} left"
 
 

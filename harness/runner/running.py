@@ -20,6 +20,7 @@ from harness.runner.launcher import Guard
 from harness.runner.point import Done, Place
 from harness.runner.progress import Report
 from harness.runner.schedule import Planned
+from harness.store.reading import Decided
 
 #: What runs one launch; tests put their own in.
 Launch = Callable[[Planned, Place, Guard, Interrupts], Done]
@@ -44,7 +45,7 @@ class Running:
         report: Report,
         launch: Launch,
         names: Mapping[str, str],
-        stale_check: Callable[[RunRecord], None],
+        stale_check: Callable[[Decided], None],
     ) -> None:
         """``names`` are labels by point id; ``stale_check`` as of ``runner.stale``."""
         self.done: set[str] = set()

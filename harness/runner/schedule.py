@@ -121,8 +121,10 @@ def launches_here(
         for point, base in pairs
         if base is not None and run_id(point, repeat) not in done
     }
-    known = frozenset(done)  # before anything of this block begins
-    for launch in block_launches(work, repeat):
+    launches = list(block_launches(work, repeat))
+    # Before anything of this block begins, and of this block alone.
+    known = frozenset(launch.run_id for launch in launches if launch.run_id in done)
+    for launch in launches:
         yield launch
         old = launch.run_id in known and point_id(launch.config) in needed
         if old and allocation_of(launch.run_id) != launch.block.allocation:
@@ -162,12 +164,10 @@ def allocations(store: Store | None) -> Callable[[str], str]:
 
 def _whole(work: Work, store: Store) -> set[str]:
     check = stale_check(work.plan, work.folder)
-    found = store.done_ids().intersection(run_ids(work, work.max_blocks))
-    for name in list(found):
-        try:
-            check(store.read(name))
-        except (BrokenError, MissingError):
-            found.discard(name)
+    found = set()
+    for one in store.decided(store.done_ids().intersection(run_ids(work, work.max_blocks))):
+        check(one)
+        found.add(one.run_id)
     return found
 
 

@@ -16,6 +16,7 @@ from harness.errors import StoreError
 from harness.record import RunRecord
 from harness.runner.labels import launch_labels
 from harness.spec import Resolved
+from harness.store.reading import Decided
 from harness.validate import Plan
 
 #: What makes two measurements two, with the key of a sweep that pins it. Hosts and binding are
@@ -30,12 +31,12 @@ _PINNED_BY: Mapping[str, str | None] = {
 }
 
 
-def stale_check(plan: Plan, folder: Path) -> Callable[[RunRecord], None]:
+def stale_check(plan: Plan, folder: Path) -> Callable[[RunRecord | Decided], None]:
     """Return what raises StoreError for a record that ``plan`` would now measure otherwise."""
     names = launch_labels(plan.launches, plan.timelines)
 
-    def check(record: RunRecord) -> None:
-        key = point_id(record.config)
+    def check(record: RunRecord | Decided) -> None:
+        key = record.point_id if isinstance(record, Decided) else point_id(record.config)
         planned = plan.resolved.get(key)
         if planned is None:
             return  # of another sweep in the same folder

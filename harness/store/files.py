@@ -20,7 +20,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
-_LEFTOVER_S = 24 * 3600.0
+LEFTOVER_S = 24 * 3600.0  # nobody writes one file for as long
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -141,7 +141,7 @@ def remove_leftovers(folder: Path, now_s: float) -> None:
         old = [entry for entry in entries if _TEMPORARY.fullmatch(entry.name)]
     for entry in old:
         with suppress(OSError):  # another process was faster, or it stays: it is in nobody's way
-            if now_s - entry.stat(follow_symlinks=False).st_mtime > _LEFTOVER_S:
+            if now_s - entry.stat(follow_symlinks=False).st_mtime > LEFTOVER_S:
                 os.unlink(entry.path)
 
 

@@ -44,7 +44,15 @@ from harness.store.files import (
 from harness.store.migrate import check_version
 from harness.store.quarantine import Broken, Quarantine, text_of
 from harness.store.raw import parquet_bytes, raw_path, read_raw
-from harness.store.reading import BrokenError, MissingError, read_record, read_sealed
+from harness.store.reading import (
+    BrokenError,
+    Decided,
+    Memo,
+    MissingError,
+    read_decided,
+    read_record,
+    read_sealed,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +60,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FEW = 16  # names that are looked for one by one
 _DONE = re.compile(r"([A-Za-z0-9_-]{1,64})\.json")
 _FAILED = re.compile(r"([A-Za-z0-9_-]{1,64})\.attempt-(\d{1,9})\.json")
 
@@ -205,6 +214,16 @@ class Store:
         """Return a committed record; StoreError: missing, broken, or of a newer schema."""
         return read_record(self._record_path(run_id), run_id)
 
+    def decided(self, run_ids: Iterable[str]) -> Iterator[Decided]:
+        """Yield of those of ``run_ids`` that are done and whole what a sweep must know.
+
+        Raw steps are not looked at, and nothing is moved. Other errors as of ``read``.
+        """
+        memo = Memo()
+        for run_id in run_ids:
+            with suppress(BrokenError, MissingError):
+                yield read_decided(self._record_path(run_id), run_id, memo)
+
     def read_failure(self, run_id: str, attempt: int) -> RunRecord:
         """Return an attempt that gave no measurement; errors as of ``read``."""
         return read_record(self._failure_path(run_id, attempt), run_id)
@@ -241,21 +260,19 @@ class Store:
         self,
         run_ids: Iterable[str],
         report: Callable[[Broken], None] | None = None,
-        check: Callable[[RunRecord], None] | None = None,
+        check: Callable[[Decided], None] | None = None,
     ) -> set[str]:
         """Return those of ``run_ids`` that are done and whole, checksums and raw steps included.
 
         Broken ones go to quarantine, each reported. A record of a newer schema is a StoreError, and
         ``check``, which gets every whole record, may raise one; then nothing has been moved.
         """
-        done = self.done_ids()
         whole: set[str] = set()
+        memo = Memo()
         broken: list[tuple[str, str]] = []
-        for run_id in run_ids:
-            if run_id not in done:
-                continue
+        for run_id in self._named(list(run_ids)):
             try:
-                found = self._broken.judge(self._record_path(run_id), run_id)
+                found = self._broken.judge(self._record_path(run_id), run_id, memo)
             except MissingError:
                 continue  # somebody else's quarantine since the listing
             if isinstance(found, str):
@@ -271,6 +288,17 @@ class Store:
                 continue
             (report or (lambda item: log.warning("%s", item)))(moved)
         return whole
+
+    def _named(self, run_ids: list[str]) -> list[str]:
+        """Return those of ``run_ids`` that have a record's file, in their order.
+
+        A few are looked for by name: a listing after every launch of a long sweep would take longer
+        and longer.
+        """
+        if len(run_ids) > _FEW:
+            done = self.done_ids()
+            return [name for name in run_ids if name in done]
+        return [name for name in run_ids if os.path.lexists(self._record_path(name))]
 
     def sound_ids(self) -> set[str]:
         """Return the ids of all committed runs whose records are whole; changes nothing.
@@ -325,8 +353,9 @@ class Store:
             data = {"schema_version": SCHEMA_VERSION, "name": self.name, "created": utc_now()}
             write_new(path, json.dumps(data, indent=1).encode(), self._lock)
         # Found out now rather than after the first measurement.
-        for folder in (self.path, self.runs, self.logs):
-            remove_leftovers(folder, _prove_writable(folder))
+        now_s = min(_prove_writable(folder) for folder in (self.path, self.runs, self.logs))
+        for folder in (self.path, self.runs, self.logs, self.quarantine):
+            remove_leftovers(folder, now_s)
 
     def _next_config(self) -> Path:
         numbers = [

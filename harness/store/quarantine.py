@@ -10,10 +10,9 @@ from pathlib import Path
 
 from harness.bounded import UnfitError, read_file
 from harness.errors import StoreError
-from harness.record import RunRecord
 from harness.store.files import move_aside, put_back, sync_folder, write_atomic
 from harness.store.raw import raw_fault, raw_of_text
-from harness.store.reading import BrokenError, read_record
+from harness.store.reading import BrokenError, Decided, Memo, read_decided
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,13 @@ class Quarantine:
         meant = text_of(path)
         return self._set_aside(path, run_id, reason, lambda kept: text_of(kept) == meant)
 
-    def judge(self, path: Path, run_id: str) -> RunRecord | str:
-        """Return a record whose raw samples are sound, or what is wrong with it or them.
+    def judge(self, path: Path, run_id: str, memo: Memo | None = None) -> Decided | str:
+        """Return what matters of a record with sound raw samples, or what is wrong with either.
 
         Raises MissingError, NewerSchemaError, or StoreError where the disk refuses.
         """
         try:
-            record = read_record(path, run_id)
+            record = read_decided(path, run_id, memo)
         except BrokenError as error:
             return str(error)
         return raw_fault(self.runs, record) or record

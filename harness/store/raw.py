@@ -10,11 +10,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from harness.bounded import UnfitError, file_sha256, read_file
 from harness.errors import StoreError
-from harness.record import RunRecord
 from harness.store.files import named_errors
 
 if TYPE_CHECKING:
@@ -26,6 +25,22 @@ RAW = ("steps", "series")
 _SUM_CHARS = 12  # of a checksum, in a name
 _NAME = re.compile(r"([A-Za-z0-9_-]{1,64})(?:\.[0-9a-f]{12})?\.(steps|series)\.parquet")
 _SUMS = {kind: re.compile(rb'"%s_sha256": "([0-9a-f]{64})"' % kind.encode()) for kind in RAW}
+
+
+class HasRaw(Protocol):
+    """A record, or what was read of one."""
+
+    @property
+    def run_id(self) -> str:
+        """Return whose samples they are."""
+
+    @property
+    def steps_sha256(self) -> str | None:
+        """Return the checksum of the raw steps; None where there are none."""
+
+    @property
+    def series_sha256(self) -> str | None:
+        """Return the checksum of the raw telemetry; None where there is none."""
 
 
 def raw_path(runs: Path, run_id: str, kind: str, digest: str) -> Path:
@@ -79,7 +94,7 @@ def parquet_bytes(table: pa.Table) -> bytes:
 _MAX_RAW_BYTES = 1 << 40
 
 
-def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
+def read_raw(runs: Path, record: HasRaw, kind: str) -> pa.Table:
     """Return raw samples; StoreError where they are not what the record was written with."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -95,7 +110,7 @@ def read_raw(runs: Path, record: RunRecord, kind: str) -> pa.Table:
         return pq.ParquetFile(pa.BufferReader(read_file(path, _MAX_RAW_BYTES))).read()
 
 
-def raw_fault(runs: Path, record: RunRecord) -> str | None:
+def raw_fault(runs: Path, record: HasRaw) -> str | None:
     """Return what is wrong with the raw samples of a record; None where all are sound."""
     for kind, digest in _sums(record).items():
         if digest is None:
@@ -106,7 +121,7 @@ def raw_fault(runs: Path, record: RunRecord) -> str | None:
     return None
 
 
-def _sums(record: RunRecord) -> Mapping[str, str | None]:
+def _sums(record: HasRaw) -> Mapping[str, str | None]:
     return {"steps": record.steps_sha256, "series": record.series_sha256}
 
 

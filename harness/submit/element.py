@@ -35,6 +35,7 @@ from harness.runner.stale import differences
 from harness.runner.sweep import Summary, summary
 from harness.spec import Resolved
 from harness.store import Store, write_atomic
+from harness.store.reading import Decided
 from harness.submit.manifest import ASKED_TO_END, ArrayManifest, Element
 from harness.validate import check_point
 
@@ -179,7 +180,7 @@ def _labels(manifest: ArrayManifest, element: Element) -> dict[str, str]:
     return launch_labels(launches, [configs[place] for place in element.timelines])
 
 
-def _no_check(record: RunRecord) -> None:
+def _no_check(record: Decided) -> None:
     """What is done was decided by the submission's own check; a base has this allocation's id."""
 
 

@@ -21,7 +21,7 @@ from harness.runner.listing import write_points
 from harness.runner.schedule import Work
 from harness.runner.share import blocks_asked
 from harness.runner.stale import stale_check
-from harness.store import BrokenError, MissingError, Store, write_atomic
+from harness.store import Store, write_atomic
 from harness.store.files import named_errors
 from harness.submit.arrays import check_times, make_arrays, wanted
 from harness.submit.lonely import lonely_bases
@@ -196,12 +196,11 @@ def _done(work: Work, store: Store, report: Note | None) -> set[str]:
     check = stale_check(work.plan, work.folder)
     if report is not None:
         return store.verify(names, lambda broken: report(str(broken)), check)
-    for name in list(names):
-        try:
-            check(store.read(name))
-        except (BrokenError, MissingError):
-            names.discard(name)
-    return names
+    whole = set()
+    for one in store.decided(names):
+        check(one)
+        whole.add(one.run_id)
+    return whole
 
 
 def _send(submission: Submission) -> Submission:

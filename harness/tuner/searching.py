@@ -24,6 +24,7 @@ from harness.runner.schedule import Planned
 from harness.runner.stale import differences
 from harness.runner.sweep import Summary, summary
 from harness.spec import BlockRef
+from harness.store.reading import Decided
 from harness.tuner.budget import Costs, Division, Validation, divide
 from harness.tuner.propose import Candidate, candidates
 from harness.tuner.request import Request, can_autotune
@@ -240,7 +241,7 @@ class Search:
         walls = {**self._memory.state.wall_s, record.run_id: wall_s}
         self._memory.update(wall_s=walls)
 
-    def _check_same(self, record: RunRecord) -> None:
+    def _check_same(self, record: Decided) -> None:
         """Raise StoreError for a record that this machine would measure otherwise now."""
         try:
             now = check_point(record.config, self._place.machine)

@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 HVDSCALE = (sys.executable, "-m", "harness")
 HELP_STARTS, POINTS, RECORDS = 10, 10_000, 10_000
+STUB_POINTS, MANY_RECORDS = 10_000, 100_000
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,40 @@ def bench_collect(_: argparse.Namespace, folder: Path) -> Iterator[Figure]:
     yield Figure(f"collect of {count:,} records", found, "5 s", first_s < 5)
 
 
+def bench_points(arguments: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    """Run a sweep of stub points: what the runner itself takes for each, and its memory."""
+    from tests.bench.points import BUDGET_MS, measure
+
+    found = measure(arguments.points, folder / "points")
+    what = f"runner's own time a point of {arguments.points:,}"
+    yield Figure(what, str(found), f"{BUDGET_MS:.0f} ms", found.mean_ms < BUDGET_MS)
+    growth = f"{found.growth_mb:.1f} MB from the first tenth's end to the last"
+    yield Figure("its memory", f"{found.rss_mb:.0f} MB, {growth}", "flat", found.growth_mb < 20)
+
+
+def bench_folder(arguments: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    """List, resume, ask for the status of and collect a sweep that is done, as commands."""
+    from harness.config import sweep_to_yaml
+    from harness.detect import detect_machine
+    from tests.bench.folders import SLOTS, large_sweep, write_done
+
+    sweep, results = large_sweep(arguments.records, "done"), folder / "many"
+    _, count = write_done(sweep, detect_machine(SLOTS), results)
+    (results / "done.yaml").write_text(sweep_to_yaml(sweep))
+    os.sync()
+    place = ["--results", str(results)]
+    commands = {
+        "ls": ["ls", str(results / "done")],
+        "run, all of it done": ["run", str(results / "done.yaml"), "--slots", str(SLOTS), *place],
+        "status": ["status", "done", *place],
+        "collect": ["collect", "done", *place],
+        "collect, nothing new": ["collect", "done", *place],
+    }
+    for what, words in commands.items():
+        wall_s = _seconds([*HVDSCALE, *words], folder)
+        yield Figure(f"{what}, {count:,} records", f"{wall_s:.1f} s", "60 s", wall_s < 60)
+
+
 def bench_overhead(arguments: argparse.Namespace, folder: Path) -> Iterator[Figure]:
     """Compare steps a second with a bare Horovod loop's."""
     from tests.bench.overhead import BUDGET, measure
@@ -102,6 +137,8 @@ SECTIONS: dict[str, Section] = {
     "expand": bench_expand,
     "collect": bench_collect,
     "overhead": bench_overhead,
+    "points": bench_points,
+    "folder": bench_folder,
 }
 
 
@@ -109,6 +146,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what the harness itself costs.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--quads", type=int, default=10, help="ABBA blocks of bench and the loop")
+    parser.add_argument("--points", type=int, default=STUB_POINTS, help="of the points section")
+    parser.add_argument("--records", type=int, default=MANY_RECORDS, help="of the folder section")
     parser.add_argument("--backends", default="mpi,gloo", help="of the overhead section")
     arguments = parser.parse_args()
     unknown = set(arguments.sections) - set(SECTIONS)

@@ -26,6 +26,9 @@ REPEATED = {
 }
 
 
+_READS = os.O_NOCTTY  # what ``harness.bounded`` opens, to read it, and nobody else
+
+
 @dataclass
 class Checkpoints:
     """Counts; ``kill`` ends the process at the checkpoint ``at``, other plans change an operation.
@@ -48,10 +51,9 @@ class Checkpoints:
         """Put this between the process and its files, for good."""
         for name in ("open", "link", "replace", "rename", "unlink", "mkdir", "rmdir"):
             mock.patch.object(os, name, self._wrapped(name, getattr(os, name))).start()
-        self._fdopen, self._read_bytes = os.fdopen, Path.read_bytes
-        own = {(os, "fsync"): self._sync, (os, "fdopen"): self._opened}
-        for (module, name), mine in (own | {(Path, "read_bytes"): self._reader()}).items():
-            mock.patch.object(module, name, mine).start()
+        self._fdopen = os.fdopen
+        for name, mine in {"fsync": self._sync, "fdopen": self._opened}.items():
+            mock.patch.object(os, name, mine).start()
         return self
 
     def _watched(self, path: Any) -> bool:
@@ -68,6 +70,8 @@ class Checkpoints:
         def operation(path: Any, *rest: Any, **more: Any) -> Any:
             takes_room = name != "open" or bool(rest and rest[0] & os.O_CREAT)
             if not self._watched(path) or not takes_room:
+                if name == "open" and self._watched(path) and rest[0] & _READS:
+                    self._read(path)
                 return real(path, *rest, **more)
             return self._carry_out(name, lambda: real(path, *rest, **more), path)
 
@@ -101,15 +105,10 @@ class Checkpoints:
         file = self._fdopen(descriptor, mode, *rest, **more)
         return _Torn(file, self, path) if self._watched(path) and "w" in mode else file
 
-    def _reader(self) -> Callable[[Path], bytes]:
-        def read_bytes(path: Path) -> bytes:
-            if self._watched(path):
-                self.reads += 1
-                if self.plan == "stale" and self.reads == self.at:
-                    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
-            return self._read_bytes(path)
-
-        return read_bytes
+    def _read(self, path: Any) -> None:
+        self.reads += 1
+        if self.plan == "stale" and self.reads == self.at:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
 
 
 class _Torn:

@@ -7,6 +7,7 @@ was tried.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from harness.errors import StoreError
 from harness.record import RunRecord
-from harness.store import BrokenError, files
+from harness.store import BrokenError, files, reading
 from harness.store.reading import read_record
 from tests import factories
 from tests.faults.forks import FACTOR, SEED, Server, served
@@ -86,7 +87,7 @@ class TestDamage:
         return factories.record(factories.config("horovod", 2, backend="mpi"))
 
     def _read(self, text: bytes, record: RunRecord, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Path, "read_bytes", lambda _: text)
+        monkeypatch.setattr(reading, "read_file", lambda _: text)
         with pytest.raises(BrokenError):
             read_record(Path("x") / f"{record.run_id}.json", record.run_id)
 
@@ -206,9 +207,9 @@ class TestNetworkFileSystem:
     def test_a_handle_that_stays_stale_is_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def stale(path: Path) -> bytes:
-            raise OSError(116, "Stale file handle", str(path))
+        def stale(path: Path, *_: object) -> int:
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
 
-        monkeypatch.setattr(Path, "read_bytes", stale)
+        monkeypatch.setattr(os, "open", stale)
         with pytest.raises(StoreError, match="cannot be read: Stale file handle"):
             read_record(tmp_path / "x.json", "x")

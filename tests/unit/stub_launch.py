@@ -9,6 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.record import RunRecord
+    from harness.spec import RunSpec
 
 
 def main(how: str, run_file: Path) -> int:
@@ -54,14 +59,20 @@ def main(how: str, run_file: Path) -> int:
 
 
 def commit(run_file: Path, attempt: int | None = None) -> None:
-    from harness.record import RunRecord
     from harness.spec import RunSpec
     from harness.store import Store
 
     spec = RunSpec.read(run_file)
-    record = RunRecord(
+    Store.open(spec.results).commit(record_of(spec, attempt or spec.attempt), None)
+
+
+def record_of(spec: RunSpec, attempt: int) -> RunRecord:
+    """Return the record of a launch that went well."""
+    from harness.record import RunRecord
+
+    return RunRecord(
         run_id=spec.run_id,
-        attempt=attempt or spec.attempt,
+        attempt=attempt,
         status="ok",
         sweep=spec.sweep,
         block=spec.block,
@@ -70,7 +81,6 @@ def commit(run_file: Path, attempt: int | None = None) -> None:
         started_at="2026-01-02T03:04:05Z",
         ended_at="2026-01-02T03:04:06Z",
     )
-    Store.open(spec.results).commit(record, None)
 
 
 def leave_daemon(env: dict[str, str] | None = None, wait: bool = False) -> None:

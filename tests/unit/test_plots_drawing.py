@@ -14,6 +14,7 @@ from harness.analysis import plot_all
 from harness.analysis.collectives import csv_text
 from harness.analysis.plots import PLOTS, TRAINING_PLOTS, draw
 from harness.analysis.plots.collectives import plot_record
+from harness.analysis.plots.multiples import thinned
 from harness.analysis.results import load_results
 from harness.cli.listing import command_plot
 from harness.collectives.record import CollectivesRecord
@@ -157,3 +158,10 @@ def test_what_a_result_of_allreduce_cannot_do_is_one_line(
     (folder / "record.json").write_text(text.replace('"world_size": 4', '"world_size": 8'))
     with pytest.raises(StoreError, match="changed since it was written"):
         command_plot(str(folder / "record.json"), None, "png", folder.parents[1], None, False)
+
+
+@pytest.mark.parametrize(
+    ("most", "kept"), [(0, []), (1, [0]), (2, [0, 9]), (4, [0, 3, 6, 9]), (10, [*range(10)])]
+)
+def test_of_many_values_some_are_kept(most: int, kept: list[int]) -> None:
+    assert thinned(range(10), most) == kept

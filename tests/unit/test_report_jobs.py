@@ -128,3 +128,11 @@ def test_many_hosts_are_cut_with_a_count(tmp_path: Path) -> None:
     table, rest = allocation_blocks(results)
     assert len(table.rows) == 30
     assert rest == Paragraph("3 more allocations in table.csv of the results folder.")
+
+
+def test_launches_that_do_not_say_when_they_ran(tmp_path: Path) -> None:
+    made = factories.records(counts=(1, 2), backends=("mpi",), batches=(75,), blocks=2)
+    made = [one.model_copy(update={"started_at": None}).sealed() for one in made]
+    ((_, launches, _, began, ended, *_),) = rows(made, tmp_path)
+    assert (launches, began) == (f"{len(made)}", "")
+    assert ended

@@ -51,9 +51,14 @@ class Quantity:
 
 
 def thinned(values: Sequence[_T], most: int) -> list[_T]:
-    """Return at most ``most`` of the values, evenly chosen, the first and the last among them."""
+    """Return at most ``most`` of the values, evenly chosen, the first and the last among them.
+
+    Of one or none there is no last: the first ones, then.
+    """
     if len(values) <= most:
         return list(values)
+    if most < 2:
+        return list(values[:most])
     step = (len(values) - 1) / (most - 1)
     return [values[round(step * index)] for index in range(most)]
 

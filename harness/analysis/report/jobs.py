@@ -162,11 +162,15 @@ def _row(group: Sequence[_Allocation]) -> tuple[Cell, ...]:
         text_cell(_name(group)),
         number_cell(f"{len(rows):,}", len(rows)),
         number_cell(f"{blocks:,}", blocks),
-        text_cell(moment(min(row["started_at"] for row in rows))),
-        text_cell(moment(max(row["ended_at"] for row in rows))),
+        text_cell(moment(min(_known(rows, "started_at"), default=""))),
+        text_cell(moment(max(_known(rows, "ended_at"), default=""))),
         text_cell(nodes_text(host for one in group for host in one.hosts)),
         text_cell(_few(list(commits))),
     )
+
+
+def _known(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
+    return [row[column] for row in rows if row[column] is not None]
 
 
 def _name(group: Sequence[_Allocation]) -> str:

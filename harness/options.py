@@ -154,7 +154,7 @@ def _check_layout(config: RunConfig) -> None:
 
 def _check_compiler(environ: Mapping[str, str]) -> None:
     """torch.compile writes C++ on a CPU, and needs a C compiler for Triton's launchers on a GPU."""
-    compiler = environ.get("CXX") or "g++"
+    compiler = environ.get("CXX", "").strip() or "g++"
     if shutil.which(compiler.split()[0], path=environ.get("PATH")) is None:
         raise MissingDependencyError(
             f"execution.compile needs a C++ compiler, and {compiler} is not on the PATH; install "

@@ -27,10 +27,22 @@ def default_wheel_dir(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def is_text(path: Path) -> bool:
-    """Say whether a path can be written down: Linux allows names that are no UTF-8."""
+    """Say whether a path can be written down: Linux allows names that are no UTF-8.
+
+    In a locale without UTF-8 (LC_ALL=C) no name that has more than ASCII can.
+    """
     try:
         str(path).encode()
     except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_utf8(path: Path) -> bool:
+    """Say whether a path is UTF-8 on disk, whatever this process's locale makes of it."""
+    try:
+        os.fsencode(path).decode()
+    except UnicodeDecodeError:
         return False
     return True
 

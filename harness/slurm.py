@@ -275,7 +275,7 @@ def parse_accounts(text: str) -> tuple[Job, ...]:
             job_id=shown,
             array=array,
             index=None,
-            state=state.split()[0] if state else "",
+            state=state.partition(" ")[0],
             nodes="" if nodes == "None assigned" else nodes,
             exit_code=whole(status),
             signal=whole(number) or None,

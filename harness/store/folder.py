@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from harness.bounded import read_file
 from harness.clock import utc_now
 from harness.errors import StoreError
-from harness.paths import is_text
+from harness.paths import is_text, is_utf8
 from harness.record import SCHEMA_VERSION, RunRecord
 from harness.store.files import (
     move_aside,
@@ -86,7 +86,8 @@ class Store:
         store = cls(Path(path))
         if store.path.exists() and not store.path.is_dir():
             raise StoreError(f"{path}: is a file, not a results folder; choose another --results")
-        if not is_text(store.path):  # no record could name it, and Arrow could not open it
+        # No record could name what is no text, and Arrow could not open it.
+        if not (is_text if create else is_utf8)(store.path):
             raise StoreError(
                 f"{path}: a name in this path is no text in UTF-8; rename it, or choose another "
                 "--results"

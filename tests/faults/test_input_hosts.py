@@ -6,7 +6,7 @@ import re
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness import slurm
@@ -149,6 +149,7 @@ def test_numbers() -> None:
 
 @settings(max_examples=300)
 @given(st.text(alphabet="0123456789²٣-,:%[]x()+KMG=_ \x1f\nJobIdArrayTaskExitCode", max_size=60))
+@example("0\x1f \x1f\x1f")  # a state of a space
 def test_what_commands_print_is_read_or_left_out(text: str) -> None:
     slurm.parse_queue(text)
     slurm.parse_jobs(text)

@@ -36,6 +36,7 @@ from harness.record import (
 from harness.spec import BlockRef, Resolved
 from harness.store import Store
 from harness.store.migrate import NewerSchemaError
+from harness.store.reading import NO_RECORD
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,8 +52,6 @@ _LARGEST = 1e60  # of any number: sums and squares of larger ones overflow
 _CHUNK = 4096  # rows that are in memory as Python's objects at a time
 _SHARE = 4000  # files that are worth a process's start, about half a second
 _PROCESSES = 8  # more wait for the file system
-#: What comes of data of other types than a record's; its checksum alone makes it none.
-_NO_FACTS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _PARTS: Mapping[str, type[BaseModel]] = {
     "block": BlockRef,
@@ -179,7 +178,7 @@ def _row(store: Store, source: Source) -> dict[str, Any]:
         try:
             _check_parts(data)
             return facts(data)
-        except _NO_FACTS:
+        except NO_RECORD:
             pass  # sealed and yet no record: read with every check below
     try:
         record = store.read_failure(run_id, int(attempt)) if attempt else store.read(run_id)
@@ -189,7 +188,7 @@ def _row(store: Store, source: Source) -> dict[str, Any]:
     except StoreError as error:
         # Of a long path the table would show nothing else; the row names the file.
         cause = str(error).replace(f"{store.runs}{os.sep}", "", 1)
-    except _NO_FACTS as error:
+    except NO_RECORD as error:
         cause = f"{source.file}: its numbers are none that can be measured ({error})"
     return {
         "sweep": store.name,

@@ -36,7 +36,7 @@ def stale_check(plan: Plan, folder: Path) -> Callable[[RunRecord | Decided], Non
     names = launch_labels(plan.launches, plan.timelines)
 
     def check(record: RunRecord | Decided) -> None:
-        key = record.point_id if isinstance(record, Decided) else point_id(record.config)
+        key = point_id(record.config)
         planned = plan.resolved.get(key)
         if planned is None:
             return  # of another sweep in the same folder

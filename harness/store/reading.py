@@ -11,15 +11,14 @@ from pydantic import ValidationError as PydanticError
 from pydantic_core import from_json, to_json
 
 from harness.bounded import UnfitError, read_file
-from harness.config.identity import point_id
 from harness.config.models import RunConfig
 from harness.errors import StoreError
 from harness.record import SCHEMA_VERSION, RunRecord, is_whole
 from harness.spec import Resolved
 from harness.store.migrate import NewerSchemaError, check_version, migrate
 
-#: What a migration or a model raises over data that only its checksum makes a record.
-_NO_RECORD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+#: What a migration, a model or a reader raises over data that only its checksum makes a record.
+NO_RECORD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _MEMO = 16384  # parts at a time, of some kilobytes each
 
@@ -102,7 +101,7 @@ def read_record(path: Path, run_id: str) -> RunRecord:
     data = read_sealed(path)
     try:
         record = RunRecord.model_validate(migrate(data, str(path)))
-    except _NO_RECORD as error:
+    except NO_RECORD as error:
         raise BrokenError(f"{path}: no record of this schema: {_first_fault(error)}") from None
     if record.run_id != run_id:
         raise BrokenError(f"{path}: is the record of {record.run_id}, under a wrong name")
@@ -114,7 +113,6 @@ class Decided:
     """Of a whole record what a sweep that goes on must know; a tenth of the time of all of it."""
 
     run_id: str
-    point_id: str
     config: RunConfig
     resolved: Resolved
     steps_sha256: str | None
@@ -125,16 +123,15 @@ class Memo:
     """Typed parts that records share, for as long as many are read one after the other."""
 
     def __init__(self) -> None:
-        self._configs: dict[bytes, tuple[RunConfig, str]] = {}
+        self._configs: dict[bytes, RunConfig] = {}
         self._resolved: dict[bytes, Resolved] = {}
 
-    def config(self, data: Any) -> tuple[RunConfig, str]:
-        """Return a config and its point id from plain data."""
+    def config(self, data: Any) -> RunConfig:
+        """Return a config from plain data."""
         text = to_json(data)
         if text not in self._configs:
             _make_room(self._configs)
-            config = RunConfig.model_validate_json(text)
-            self._configs[text] = config, point_id(config)
+            self._configs[text] = RunConfig.model_validate_json(text)
         return self._configs[text]
 
     def resolved(self, data: Any) -> Resolved:
@@ -156,21 +153,16 @@ def read_decided(path: Path, run_id: str, memo: Memo | None = None) -> Decided:
     if data.get("schema_version") == SCHEMA_VERSION and data.get("run_id") == run_id:
         known = memo or Memo()
         try:
-            config, key = known.config(data["config"])
+            config = known.config(data["config"])
             resolved = known.resolved(data["resolved"])
             sums = data["steps_sha256"], data["series_sha256"]
             if all(one is None or isinstance(one, str) for one in sums):
-                return Decided(run_id, key, config, resolved, *sums)
-        except _NO_RECORD:
+                return Decided(run_id, config, resolved, *sums)
+        except NO_RECORD:
             pass  # sealed and yet no record
     record = read_record(path, run_id)
     return Decided(
-        run_id,
-        point_id(record.config),
-        record.config,
-        record.resolved,
-        record.steps_sha256,
-        record.series_sha256,
+        run_id, record.config, record.resolved, record.steps_sha256, record.series_sha256
     )
 
 

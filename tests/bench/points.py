@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config import RunConfig, parse_sweep
+from harness.config import RunConfig
 from harness.detect import Host, Machine
 from harness.launch import Command
 from harness.runner import point, run_sweep
 from harness.runner.progress import PlainReport
-from tests.unit import stub_launch
+from tests.unit import stub_launch, stub_sweep
 
 BUDGET_MS = 50.0
 MACHINE = Machine(hosts=(Host("stub", 8, 8),), device="cpu", modules=frozenset({"torch"}))
@@ -45,18 +45,7 @@ class Overhead:
 
 def measure(points: int, folder: Path) -> Overhead:
     """Run a sweep of ``points`` points in this process."""
-    sweep = parse_sweep(
-        {
-            "name": "points",
-            "workload": {"name": "stress_strain", "samples": 400},
-            "engine": "none",
-            "batch_size": 75,
-            "seed": list(range(1, points + 1)),
-            "base": None,
-            "cores_per_rank": 1,
-            "measure": {"blocks": 1},
-        }
-    )
+    sweep = stub_sweep.long_sweep(points, "points")
     watch = _Watch()
     real_build, real_launch = point.build, point.run_launch  # type: ignore[attr-defined]
     setattr(point, "build", _build)  # noqa: B010  both names are imported there

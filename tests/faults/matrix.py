@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness.record import RunRecord
 from harness.store import Store
+from tests.faults.small_sweep import SWEEP
 from tests.faults.test_rank_faults import Outcome, left_over
 from tests.requirements import require_modules, require_mpi
 
@@ -103,20 +104,6 @@ ENGINES = {
     "torchrun": ("ddp", "gloo"),
 }
 
-SWEEP = """\
-name: faults
-workload: {{name: stress_strain, samples: 2000}}
-engine: {engine}
-backend: {backend}
-launcher: {launcher}
-placement: 1x2
-cores_per_rank: 1
-batch_size: {batches}
-base: null
-measure: {{warmup_steps: 2, window_s: 0.2, min_steps: 3, blocks: 1, timeout_s: {timeout_s},
-           instruments: []}}
-"""
-
 
 def expected(launcher: str, fault: str, timeout_s: int) -> tuple[str, str]:
     """Return the status of a point with ``fault``, and a regular expression for its cause."""
@@ -152,11 +139,14 @@ class FaultSweep:
         sweep = self.folder / "faults.yaml"
         sweep.write_text(
             SWEEP.format(
+                name="faults",
                 engine=engine,
                 backend=backend,
                 launcher=self.launcher,
                 batches=[BATCHES[fault] for fault in self.faults],
+                blocks=1,
                 timeout_s=self.timeout_s,
+                more="",
             )
         )
         options = ["--results", str(self.folder), "--slots", "2"]

@@ -14,6 +14,7 @@ import pytest
 from harness.processes import MARKER
 from harness.record import RunError, RunRecord
 from harness.store import Store
+from tests.faults.small_sweep import SWEEP
 from tests.requirements import require_modules, require_mpi
 
 ROOT = Path(__file__).parents[2]
@@ -22,19 +23,6 @@ FAULTS = {75: "kill", 76: "raise", 77: "garbage", 78: "leave", 79: "stop", 700: 
 GOOD = 80
 HERE = ["kill", "raise", "garbage", "leave", "memory"]  # those that end by themselves
 
-SWEEP = """\
-name: faults
-workload: {{name: stress_strain, samples: 2000}}
-engine: {engine}
-backend: {backend}
-launcher: {launcher}
-placement: 1x2
-cores_per_rank: 1
-batch_size: {batches}
-base: null
-measure: {{warmup_steps: 2, window_s: 0.2, min_steps: 3, blocks: 1, timeout_s: {timeout_s},
-           instruments: []}}
-{more}"""
 #: Horovod's threads ask each other so rarely because each asking keeps the cores of all ranks.
 CYCLE = "horovod: {cycle_time_ms: 20}\n"
 
@@ -70,10 +58,12 @@ def run_sweep(
         require_mpi()
     batches = {batch: fault for batch, fault in FAULTS.items() if fault in faults}
     text = SWEEP.format(
+        name="faults",
         engine=engine,
         backend=backend,
         launcher=launcher,
         batches=[*batches, GOOD] if good else list(batches),
+        blocks=1,
         timeout_s=timeout_s,
         more=CYCLE if engine == "horovod" else "",
     )

@@ -16,6 +16,7 @@ from typing import Any
 from harness.config import Sweep, load_sweep
 from harness.detect import detect_machine
 from harness.runner import schedule
+from tests.faults.small_sweep import SWEEP
 from tests.soak.plan import KINDS, Episode
 from tests.soak.stub_runner import sweep_of
 from tests.unit.stub_sweep import MACHINE
@@ -24,20 +25,6 @@ ROOT = Path(__file__).parents[2]
 INJECT = Path(__file__).with_name("inject")
 STUB_RUNNER = Path(__file__).with_name("stub_runner.py")
 STOPPED_S = 2.0
-
-SWEEP = """\
-name: stub
-workload: {{name: stress_strain, samples: 2000}}
-engine: {engine}
-backend: {backend}
-launcher: {launcher}
-placement: 1x2
-cores_per_rank: 1
-batch_size: {batches}
-base: null
-measure: {{warmup_steps: 2, window_s: 0.2, min_steps: 3, blocks: {blocks}, timeout_s: {timeout_s},
-           instruments: []}}
-"""
 
 
 @dataclass(frozen=True)
@@ -109,12 +96,14 @@ class Runners:
         engine, backend, launcher = KINDS[self.episode.kind]
         self._file.write_text(
             SWEEP.format(
+                name="stub",
                 engine=engine,
                 backend=backend,
                 launcher=launcher,
                 batches=list(self.episode.batches),
                 blocks=self.episode.blocks,
                 timeout_s=timeout_s,
+                more="",
             )
         )
         return load_sweep(str(self._file), ())

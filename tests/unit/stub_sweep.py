@@ -43,6 +43,22 @@ def make_sweep(
     )
 
 
+def long_sweep(points: int, name: str = "stub") -> Sweep:
+    """Return a sweep of so many one-rank points, one a seed, without a base."""
+    return parse_sweep(
+        {
+            "name": name,
+            "workload": {"name": "stress_strain", "samples": 400},
+            "engine": "none",
+            "batch_size": 75,
+            "seed": list(range(1, points + 1)),
+            "base": None,
+            "cores_per_rank": 1,
+            "measure": {"blocks": 1},
+        }
+    )
+
+
 def fake_build(behaviour: Behaviour) -> Callable[..., Command]:
     """Return a ``build`` whose commands start the stub."""
 

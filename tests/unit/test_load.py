@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from harness import bounded
-from harness.config import Sweep, parse_sweep
 from harness.detect import detect_machine
 from harness.runner import launcher, point, run_sweep
 from harness.runner.launcher import Ending
@@ -27,21 +26,6 @@ HOST = stub_sweep.MACHINE
 #: A point's: an entry of a set, and a few strings that pydantic keeps for a while. What a record
 #: takes in memory is ten times as much, and a config two times.
 GROWTH_BYTES = 1000
-
-
-def sweep_of(points: int) -> Sweep:
-    return parse_sweep(
-        {
-            "name": "stub",
-            "workload": {"name": "stress_strain", "samples": 400},
-            "engine": "none",
-            "batch_size": 75,
-            "seed": list(range(1, points + 1)),
-            "base": None,
-            "cores_per_rank": 1,
-            "measure": {"blocks": 1},
-        }
-    )
 
 
 @pytest.fixture
@@ -64,7 +48,9 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
 def run(points: int, results: Path) -> None:
     with open(os.devnull, "w") as nobody:
         report = PlainReport(nobody)
-        found = run_sweep(sweep_of(points), HOST, results, report=report, data_dir=results / "data")
+        found = run_sweep(
+            stub_sweep.long_sweep(points), HOST, results, report=report, data_dir=results / "data"
+        )
     assert (found.ok, found.failed) == (points, 0)
 
 

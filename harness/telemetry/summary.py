@@ -36,13 +36,14 @@ class Within:
             return None
         return float(growth.sum() / span_s.sum())
 
-    def ratio(self, part: Column, whole: Column) -> float | None:
-        """Return the growth of one counter in that of another.
+    def share(self, part: Column, whole: Column) -> float | None:
+        """Return the growth of one counter in that of another, 0..1.
 
         Each may step back for a moment: the kernel's account of waiting for a disk does (proc(5)).
+        Where nothing rests, that and rounding carry the part past the whole.
         """
         growth, total = self._steps(part)[0].sum(), self._steps(whole)[0].sum()
-        return float(growth / total) if total > 0.0 else None
+        return float(np.clip(growth / total, 0.0, 1.0)) if total > 0.0 else None
 
     def mean(self, values: Column) -> float | None:
         """Return the mean over time of what was read at the samples, linear between them."""
@@ -111,7 +112,7 @@ def _node(series: NodeSeries, within: Within, rank_samples: float) -> NodeTeleme
         "host": series.host,
         "samples": within.samples,
         "interval_s": series.interval_s,
-        "cpu_utilisation_mean": within.ratio(series.cpu_busy_s, series.cpu_total_s),
+        "cpu_utilisation_mean": within.share(series.cpu_busy_s, series.cpu_total_s),
         "rank_cpu_mean": tuple(within.rate(rank) for rank in series.rank_cpu_s),
         "rank_rss_max_bytes": tuple(within.largest(rank) for rank in series.rank_rss_bytes),
         "devices": tuple(_device(each, within, rank_samples) for each in series.devices),

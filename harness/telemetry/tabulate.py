@@ -51,7 +51,8 @@ def _subjects(node: NodeSeries) -> Iterator[tuple[str, int, str | None, dict[str
     busy = _differences(node.cpu_busy_s, node.segment)
     total = _differences(node.cpu_total_s, node.segment)
     seconds = _differences(node.times_s, node.segment)
-    yield "node", 0, None, {"cpu_utilisation": _quotient(busy, total)}
+    # A share: rounding, and counters that step back for a moment, carry it past its ends.
+    yield "node", 0, None, {"cpu_utilisation": np.clip(_quotient(busy, total), 0.0, 1.0)}
     for index, (cpu_s, rss) in enumerate(zip(node.rank_cpu_s, node.rank_rss_bytes, strict=True)):
         cores = _quotient(_differences(cpu_s, node.segment), seconds)
         yield "rank", index, None, {"cores_busy": cores, "rss_bytes": rss}

@@ -187,8 +187,27 @@ def test_under_two_samples_there_is_no_figure(times: tuple[float, ...]) -> None:
     assert within.samples == len(times) % 2
     for figure in (within.rate, within.mean, within.mean_of_intervals, within.largest):
         assert figure(ones) is None
-    assert within.ratio(ones, ones) is None
+    assert within.share(ones, ones) is None
     assert within.over_window(1.0, ones) is None
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "total_s", "share"),
+    [
+        pytest.param((81345.62, 81347.64), (513.51, 515.53), 1.0, id="rounding"),
+        pytest.param((5.0, 5.3), (9.0, 9.2), 1.0, id="rest stepped back"),
+        pytest.param((5.0, 4.9), (9.0, 9.2), 0.0, id="work stepped back"),
+    ],
+)
+def test_a_share_stays_between_none_and_all(
+    busy_s: tuple[float, float], total_s: tuple[float, float], share: float
+) -> None:
+    busy, total = array(*busy_s), array(*total_s)
+    series = node(START_S + array(0.0, 1.0), cpu_busy_s=busy, cpu_total_s=total)
+    assert not 0.0 <= float(np.diff(busy)[0] / np.diff(total)[0]) <= 1.0
+    assert Within(series, START_S, END_S).share(busy, total) == share
+    rows = telemetry.table([series]).to_pylist()
+    assert [r["cpu_utilisation"] for r in rows if r["subject"] == "node"] == [None, share]
 
 
 @given(st.lists(st.floats(0.001, 0.5), min_size=1, max_size=30), st.floats(0.1, 1e3))

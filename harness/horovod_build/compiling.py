@@ -14,7 +14,8 @@ from typing import TextIO
 
 from harness.detect import BUILD_MARKER, usable_cores
 from harness.errors import BuildError
-from harness.horovod_build.adjust import Source, apply_adjustments
+from harness.horovod_build.adjust import apply_adjustments
+from harness.horovod_build.adjustment import Source
 from harness.horovod_build.environment import build_environment, make_nccl_mirror
 from harness.horovod_build.key import BuildKey
 from harness.horovod_build.options import BuildOptions

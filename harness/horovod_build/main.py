@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import BuildError
-from harness.horovod_build.adjust import Source, needed_names
+from harness.horovod_build.adjust import needed_names
+from harness.horovod_build.adjustment import Source
 from harness.horovod_build.cache import WheelCache
 from harness.horovod_build.compiling import compile_wheel, compiler_cache_note
 from harness.horovod_build.key import BuildKey, make_key

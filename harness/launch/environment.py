@@ -125,9 +125,9 @@ def stall_seconds(timeout_s: float) -> tuple[int, int]:
     (``stall_inspector.cc``). Both fit into the launch's time limit, so that the record has
     Horovod's own words on who is missing, and not only that time was up.
 
-    Over the Gloo controller 0.28.1 neither warns nor ends anything: its list of ranks is reserved
-    and never given a size (``gloo_controller.cc``), so no rank is ever missing. There the time
-    limit ends a hang, and the ranks' stacks say where it was.
+    Over the Gloo controller 0.28.1 as released neither warns nor ends anything: its list of ranks
+    has no size (``gloo_controller.cc``), so none is missing. ``build-horovod`` mends that; with a
+    Horovod built otherwise the time limit ends a hang, and the ranks' stacks say where it was.
     """
     warn_s = max(1, min(_STALL_WARNING_S, int(timeout_s / 10)))
     return warn_s, max(warn_s + 1, int(timeout_s / 2))

@@ -75,14 +75,16 @@ EXPECTED = {
         rf"{_LATE}rank 0 was in \S+ \(\S+:\d+\), rank 1 was in strike \(sitecustomize\.py:\d+\)",
     ),
 }  # fmt: skip
+# Half of the time limit, which is for a launch as a whole; the default would be 300 s.
+_STALLED = (
+    "stalled",
+    r"Horovod ended it: some ranks waited longer than {half} s for the others; missing: rank 1",
+)
 #: The same where it is told otherwise: by launcher and fault.
 OTHERWISE = {
     ("mpirun", "leave"): ("failed", "rank 1 left before its time, without finishing MPI"),
-    # Half of the time limit, which is for a launch as a whole; the default would be 300 s.
-    ("mpirun", "hang"): (
-        "stalled",
-        r"Horovod ended it: some ranks waited longer than {half} s for the others; missing: rank 1",
-    ),
+    ("mpirun", "hang"): _STALLED,
+    ("horovodrun", "hang"): _STALLED,
     # Gloo waits for as long, and gives up.
     ("horovodrun", "stop"): (
         "stalled",

@@ -26,7 +26,12 @@ ENDING = {
 }
 #: Launcher, fault and time limit of sweeps that wait for their end, all at once. A rank that never
 #: comes needs no more time than its peer needs to have a log; the others must come to their window.
-WAITING = [("mpirun", "hang", 120), ("horovodrun", "stop", 100), ("horovodrun", "absent", 30)]
+WAITING = [
+    ("mpirun", "hang", 120),
+    ("horovodrun", "hang", 120),
+    ("horovodrun", "stop", 100),
+    ("horovodrun", "absent", 30),
+]
 if ALL:
     ENDING = dict.fromkeys(ENGINES, QUICK)
     WAITING = [

@@ -46,6 +46,12 @@ string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)
 _NO_BINDING_ARGS = ['-bind-to none', '-map-by slot']
 _SOCKET_BINDING_ARGS = ['-bind-to socket', '-map-by socket', '-rank-by core']
 """,
+    "horovod/common/gloo/gloo_controller.cc": """\
+  global_ranks_.reserve(size_);
+  {
+    opts.setOutput(global_ranks_.data(), size_);
+  }
+""",
     "third_party/gloo/CMakeLists.txt": "cmake_minimum_required(VERSION 2.8.12 FATAL_ERROR)\n",
 }
 

@@ -8,7 +8,9 @@ import pytest
 
 from harness.detect import Mpi
 from harness.errors import BuildError
-from harness.horovod_build.adjust import ADJUSTMENTS, Source, apply_adjustments, needed_names
+from harness.horovod_build.adjust import apply_adjustments, needed_names
+from harness.horovod_build.adjustment import Source
+from harness.horovod_build.adjustments import ADJUSTMENTS
 from harness.horovod_build.compiling import compile_wheel
 from harness.horovod_build.key import make_key
 from tests.unit.horovod_sdist import FILES, options, toolchain, write_sdist, write_tree
@@ -29,6 +31,7 @@ def test_a_cpu_build_of_both_frameworks_needs_these(tmp_path: Path) -> None:
         "run-path",
         "no-debug-info",
         "binding-options",
+        "gloo-ranks",
     ]
     assert "_NO_BINDING_ARGS = ['--bind-to none', '--map-by slot']" in build.read(
         "horovod/runner/mpi_run.py"
@@ -47,7 +50,7 @@ def test_newer_tools_need_more(tmp_path: Path) -> None:
     build = source(
         tmp_path, python_version="3.12.3", cxx_version="g++-13 13.3.0", cmake_version="4.4.3"
     )
-    assert apply_adjustments(build)[-4:-1] == ["python-headers", "missing-headers", "cmake-policy"]
+    assert apply_adjustments(build)[-5:-2] == ["python-headers", "missing-headers", "cmake-policy"]
     assert build.env["CMAKE_POLICY_VERSION_MINIMUM"] == "3.5"
     assert build.env["CXXFLAGS"].startswith("-include cstdint -include string ")
     assert "distutils" not in build.read("horovod/torch/CMakeLists.txt")
@@ -80,6 +83,7 @@ def test_mpich_has_binding_options_of_its_own(tmp_path: Path) -> None:
 
 MUTATIONS = {
     "binding-options": ("horovod/runner/mpi_run.py", "'-map-by slot'", "'-map-by core'"),
+    "gloo-ranks": ("horovod/common/gloo/gloo_controller.cc", ".reserve(size_)", ".reserve(8)"),
     "cxx-standard": ("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 18)"),
     "tensorflow-xla": ("horovod/tensorflow/CMakeLists.txt", "xla_mpi_ops.cc", "xla_ops.cc"),
     "no-cuda": ("CMakeLists.txt", "check_language(CUDA)", "enable_language(CUDA OPTIONAL)"),

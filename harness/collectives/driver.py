@@ -26,6 +26,8 @@ from harness.collectives.sizes import size_text
 from harness.collectives.writing import Written
 from harness.config.models import RunConfig
 from harness.errors import HarnessError
+from harness.measure import gate
+from harness.provenance import packages
 from harness.spec import Resolved
 
 _PROBE_BYTES = 4096
@@ -54,11 +56,13 @@ def run(
 
     ``tell`` is called on rank 0 with what begins. Raises AgreedError, on every rank alike, where a
     checked result (see measuring.py) is wrong, the buffers do not fit, a backend is not the one
-    that was asked for, or nothing can be written.
+    that was asked for, ranks have other software than rank 0, or nothing can be written.
     """
     started_at, at_start = utc_now(), provenance.at_start()
     team = join(config, resolved, request.libraries)
     leads = team.world.rank == 0
+    versions = team.control.gather(packages.software())
+    agree(team.control, _fault_of(lambda: gate.check_software(versions)))
     agree(team.control, _fault_of(lambda: writing.prepare(results)) if leads else None)
     short = memory.shortage(request.collectives, request.sizes[-1], team.control, team.device)
     agree(team.control, short)
@@ -77,8 +81,8 @@ def run(
     written: list[Written] = []
 
     def write() -> None:
-        versions = {name: v for one in libraries for name, v in one.versions.items()}
-        fields["provenance"] = provenance.collect(ranks, versions)
+        of_libraries = {name: v for one in libraries for name, v in one.versions.items()}
+        fields["provenance"] = provenance.collect(ranks, of_libraries)
         written.append(writing.write(results, times, fields))
 
     agree(team.control, _fault_of(write) if leads else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.engines.api import PHASES
 from harness.measure import phases
 from harness.record import STEP_COLUMNS
+from harness.store.raw import column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,13 +64,15 @@ def _rows(instrument: str, rank: int, columns: Mapping[str, Seconds]) -> pa.Tabl
     count = len(columns["step_s"])
     arrays = {
         "instrument": _repeated(instrument, count),
-        "rank": _column(np.full(count, rank, dtype=np.int32), pa.int32()),
-        "step": _column(np.arange(count, dtype=np.int32), pa.int32()),
+        "rank": column(np.full(count, rank, dtype=np.int32), pa.int32()),
+        "step": column(np.arange(count, dtype=np.int32), pa.int32()),
     }
     for name in STEP_COLUMNS[3:]:
         values = columns.get(name)
-        absent = values is None or bool(np.isnan(values).all())
-        arrays[name] = pa.nulls(count, pa.float64()) if absent else _column(values, pa.float64())
+        if values is None or np.isnan(values).all():
+            arrays[name] = pa.nulls(count, pa.float64())
+        else:
+            arrays[name] = column(values, pa.float64())
     return pa.Table.from_arrays(list(arrays.values()), names=list(arrays))
 
 
@@ -79,14 +82,3 @@ def _repeated(text: str, count: int) -> pa.Array:
     offsets = np.arange(count + 1, dtype=np.int32) * len(text.encode())
     data = pa.py_buffer(text.encode() * count)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), data)
-
-
-def _column(values: Any, kind: pa.DataType) -> pa.Array:
-    """Return a numpy array as a column.
-
-    By its buffer: ``pyarrow.array`` imports pandas to see whether it was given one of its own, and
-    that is a second more for every launch.
-    """
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.copy())])

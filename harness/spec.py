@@ -65,7 +65,7 @@ class RunSpec(Frozen):
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
-        """Read what ``write`` wrote; ConfigError where it is something else."""
+        """Read a file of ``text``; ConfigError where it is something else."""
         try:
             text = read_file(path, _MAX_BYTES)
         except OSError as error:
@@ -74,6 +74,6 @@ class RunSpec(Frozen):
             raise ConfigError(f"{path}: {error}; this is not the file of a launch") from None
         return validated_json(cls, text, f"{path}: not the run.json of a launch")
 
-    def write(self, path: Path) -> None:
-        """Write the spec where its ranks will read it."""
-        path.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+    def text(self) -> bytes:
+        """Return the spec as the file has it that its ranks read."""
+        return self.model_dump_json(indent=1).encode()

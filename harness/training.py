@@ -29,7 +29,6 @@ from harness.measure.training import (
     Goal,
     Stretch,
     check_losses,
-    check_reduced,
     evaluation_steps,
     first_reached,
     mean_loss,
@@ -216,11 +215,12 @@ class _Run:
         ranks = job.engine.gather((wall_s, self.noise_s, reduced_bytes, job.step.checksum()))
         walls, noises, reduced, checksums = zip(*ranks, strict=True)
         gate.check_checksums(checksums)
-        check_reduced(
+        gate.check_reduced(
             reduced,
             self.steps,
             gradient_bytes=job.step.gradient_bytes,
             gradient_allreduce=job.step.gradient_allreduce,
+            during="training",
         )
         hit = first_reached(self.evaluations, goal)
         return Training(

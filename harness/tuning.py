@@ -77,6 +77,13 @@ NEVER_SET = (
 DYNAMIC_TIMELINE = {_TIMELINE: "DYNAMIC"}
 
 
+def knob_text(value: Any) -> str:
+    """Return a knob's value as a config has it: ``true``, ``0.1``, ``fp16``."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def transport(backend: str | None, controller: str | None) -> dict[str, str]:
     """Return the variables that choose Horovod's controller and its operations on the CPU.
 

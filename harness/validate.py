@@ -40,10 +40,6 @@ class Plan:
     resolved: Mapping[str, Resolved]  # by point_id, of every launch
     left_out: tuple[tuple[RunConfig, str], ...]
 
-    def resolved_for(self, config: RunConfig) -> Resolved:
-        """Return what was decided for one of ``launches``."""
-        return self.resolved[point_id(config)]
-
 
 def plan(
     sweep: Sweep,

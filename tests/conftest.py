@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.integration.devtools import Page
 
 ROOT = Path(__file__).parents[1]
 #: Files that need a private Slurm: one worker has them all, so that there is one cluster, once.
@@ -22,6 +27,15 @@ settings.load_profile("project")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give one data folder to the whole session, so that curves are made once."""
     return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """Give a page of a browser, which is required."""
+    from tests.integration.devtools import chromium, require_chromium
+
+    with chromium(require_chromium(), tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
 
 
 @pytest.hookimpl(optionalhook=True)

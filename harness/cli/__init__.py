@@ -1,6 +1,7 @@
 """The ``hvdscale`` command: flags in, calls out, errors as one line and an exit code.
 
-Exit codes: 0 done, 1 some runs failed, 2 usage or config, 130 interrupted.
+Exit codes: 0 done; 1 some runs failed, or what was looked at is not in order; 2 usage or config,
+nothing written; 130 interrupted; 141 the reader of the output is gone.
 """
 
 from __future__ import annotations

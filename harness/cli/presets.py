@@ -21,6 +21,7 @@ def command_presets(as_json: bool) -> int:
         preset_about,
         tuning_preset_names,
     )
+    from harness.tuning import knob_text
 
     tunings: dict[str, dict[str, Any]] = {
         name: {"about": preset_about(name), "knobs": load_tuning_preset(name)}
@@ -32,15 +33,9 @@ def command_presets(as_json: bool) -> int:
     print(f"sweeps (hvdscale run NAME): {', '.join(preset_names())}")
     print("tunings (horovod: {preset: NAME}, --set horovod.preset=NAME):")
     for name, tuning in tunings.items():
-        knobs = ", ".join(f"{key} {_text(value)}" for key, value in tuning["knobs"].items())
+        knobs = ", ".join(f"{key} {knob_text(value)}" for key, value in tuning["knobs"].items())
         print(f"  {name}: {knobs}\n    {tuning['about']}")
     return 0
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def register(app: typer.Typer) -> None:

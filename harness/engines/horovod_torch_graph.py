@@ -18,9 +18,9 @@ from typing_extensions import override
 from harness.config.models import RunConfig
 from harness.engines import active
 from harness.engines.active import Finding
+from harness.engines.horovod_torch_step import check_stream
 from harness.engines.torch_flat import FlatGraphStep
 from harness.engines.torch_recorder import Recorder
-from harness.errors import LaunchError
 from workloads.api import Parts
 
 _WIRE = {"none": torch.float32, "fp16": torch.float16}
@@ -60,7 +60,7 @@ class HorovodGraphStep(FlatGraphStep):
     def _start_reduce(self, sync: bool) -> bool:
         if not (sync and self.gradient_allreduce):
             return False
-        self._check_stream()
+        check_stream("execution.graph", self.device)
         # A sum of shares of the mean: an average would be one more pass over the buffer.
         for number, piece in enumerate(self._pieces):
             ready = nullcontext() if piece.ready is None else self._recorder.after(piece.ready)
@@ -70,17 +70,6 @@ class HorovodGraphStep(FlatGraphStep):
         self._reduced_steps += 1
         self._reduced_bytes += self._flat.nbytes
         return True
-
-    def _check_stream(self) -> None:
-        """Async completion has the default stream wait, and no other, for what was reduced."""
-        if self.device.type != "cuda":
-            return
-        current: Any = torch.cuda.current_stream(self.device)
-        if current != torch.cuda.default_stream(self.device):
-            raise LaunchError(
-                "execution.graph: a step runs on another stream than the default one, the only one "
-                "that waits for what Horovod reduces"
-            )
 
     @override
     def _wait_reduced(self) -> None:

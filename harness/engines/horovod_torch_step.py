@@ -32,6 +32,7 @@ class HorovodStep(TorchStep):
         # At size 1 Horovod registers no hooks, so nothing is reduced.
         self.gradient_allreduce = hvd.size() > 1
         self._passes = config.execution.accumulate
+        self._asynchronous = config.horovod.async_completion
         if self.gradient_allreduce:
             self._count_what_is_reduced()
 
@@ -70,6 +71,8 @@ class HorovodStep(TorchStep):
         if not self.gradient_allreduce:
             return
         if sync:
+            if self._asynchronous:
+                check_stream("horovod.async_completion", self.device)
             self.optimiser.synchronize()
             self._reduced_steps += 1
         else:
@@ -110,6 +113,8 @@ class AdasumStep(HorovodStep):
         if not sync:
             self.optimiser._handles.clear()
             return
+        if self._asynchronous:
+            check_stream("horovod.async_completion", self.device)
         made, handles = self.optimiser, self.optimiser._handles
         for parameter in made._requires_update:
             if handles.get(parameter, (None, None))[0] is None:  # it got no gradient
@@ -134,6 +139,22 @@ class AdasumStep(HorovodStep):
             parameter.data.copy_(start)
             made._allreduce_delay[parameter] = made.backward_passes_per_step
         self._changes = []
+
+
+def check_stream(key: str, device: torch.device) -> None:
+    """Raise LaunchError where a step is queued on another stream than the default one.
+
+    With async completion Horovod has the default stream wait, and no other, for what was reduced.
+    ``key`` is what of the config asks for it.
+    """
+    if device.type != "cuda":
+        return
+    current: Any = torch.cuda.current_stream(device)
+    if current != torch.cuda.default_stream(device):
+        raise LaunchError(
+            f"{key}: a step runs on another stream than the default one, the only one that waits "
+            "for what Horovod reduces"
+        )
 
 
 def findings(optimiser: Any, config: RunConfig) -> list[Finding]:

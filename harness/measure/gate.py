@@ -25,16 +25,39 @@ def check_window(
     """
     _check_losses(windows)
     check_checksums(checksums)
+    check_reduced(
+        [window.reduced_bytes for window in windows],
+        len(windows[0].step_s),
+        gradient_bytes=gradient_bytes,
+        gradient_allreduce=gradient_allreduce,
+        during="window",
+    )
+
+
+def check_reduced(
+    reduced_bytes: Sequence[int],
+    steps: int,
+    *,
+    gradient_bytes: int,
+    gradient_allreduce: bool,
+    during: str,
+) -> None:
+    """Raise LaunchError where a rank reduced other bytes than the gradient's times the steps.
+
+    ``during`` is what the steps are of: the window, or a training.
+    """
     if not gradient_allreduce:
-        if len(windows) > 1:
-            raise LaunchError(f"{len(windows)} ranks trained, and the engine did no all-reduce")
-        return
-    for rank, window in enumerate(windows):
-        wanted = gradient_bytes * len(window.step_s)
-        if window.reduced_bytes != wanted:
+        if len(reduced_bytes) > 1:
             raise LaunchError(
-                f"rank {rank} reduced {window.reduced_bytes} bytes in the window, but gradient "
-                f"bytes × steps = {gradient_bytes} × {len(window.step_s)} = {wanted}"
+                f"{len(reduced_bytes)} ranks trained, and the engine did no all-reduce"
+            )
+        return
+    wanted = gradient_bytes * steps
+    for rank, found in enumerate(reduced_bytes):
+        if found != wanted:
+            raise LaunchError(
+                f"rank {rank} reduced {found} bytes in the {during}, but gradient bytes × steps = "
+                f"{gradient_bytes} × {steps} = {wanted}"
             )
 
 
@@ -81,7 +104,7 @@ def check_checksums(checksums: Sequence[str]) -> None:
     differing = [r for r, checksum in enumerate(checksums) if checksum != checksums[0]]
     if differing:
         raise LaunchError(
-            f"after the window the parameters of rank(s) {differing} differ from rank 0's: "
+            f"at the end the parameters of rank(s) {differing} differ from rank 0's: "
             "gradients were not synchronised"
         )
 

@@ -100,22 +100,3 @@ def mean_loss(ranks: Sequence[Stretch]) -> float | None:
 def first_reached(evaluations: Sequence[Evaluation], goal: Goal) -> Evaluation | None:
     """Return the first evaluation at which the target was reached."""
     return next((one for one in evaluations if goal.is_reached(one.metrics[goal.metric])), None)
-
-
-def check_reduced(
-    reduced_bytes: Sequence[int], steps: int, *, gradient_bytes: int, gradient_allreduce: bool
-) -> None:
-    """Raise LaunchError where a rank reduced other bytes than the gradient's times the steps."""
-    if not gradient_allreduce:
-        if len(reduced_bytes) > 1:
-            raise LaunchError(
-                f"{len(reduced_bytes)} ranks trained, and the engine did no all-reduce"
-            )
-        return
-    wanted = gradient_bytes * steps
-    for rank, found in enumerate(reduced_bytes):
-        if found != wanted:
-            raise LaunchError(
-                f"rank {rank} reduced {found} bytes in the training, but gradient bytes × steps = "
-                f"{gradient_bytes} × {steps} = {wanted}"
-            )

@@ -128,7 +128,7 @@ def _spec(launch: Planned, place: Place, attempt: int, log_dir: Path, launch_id:
 
 def _write(spec: RunSpec, run_file: Path) -> None:
     with named_errors(run_file, "written"):
-        write_atomic(run_file, spec.model_dump_json(indent=1).encode())
+        write_atomic(run_file, spec.text())
 
 
 def _committed(store: Store, spec: RunSpec) -> RunRecord | None:

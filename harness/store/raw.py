@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.bounded import UnfitError, file_sha256, read_file
 from harness.errors import StoreError
@@ -18,6 +18,7 @@ from harness.store.files import named_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 #: What a record may have beside it: steps of every rank, telemetry of every node.
 RAW = ("steps", "series")
@@ -78,6 +79,17 @@ def raw_of_text(runs: Path, run_id: str, text: bytes) -> Iterator[tuple[str, Pat
         for one in (path, _earlier(runs, run_id, kind)):
             if one is not None and one.exists():
                 yield kind, one
+
+
+def column(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Return a numpy array, (n,) of the type that ``kind`` is, as a column without nulls.
+
+    By its buffer: ``pyarrow.array`` imports pandas to see whether it was given one of its own, and
+    that is a second more for every launch.
+    """
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.copy())])
 
 
 def parquet_bytes(table: pa.Table) -> bytes:

@@ -79,22 +79,15 @@ def parse_site(
     defaults: Mapping[str, Any] | None = None,
     overrides: Iterable[str] = (),
 ) -> Site:
-    """Check a site given as YAML; ``where`` is what faults name."""
+    """Check a site given as YAML, each ``KEY=VALUE`` put in; ``where`` is what faults name.
+
+    ``environment.NAME=VALUE`` and ``python_by_backend.NAME=VALUE`` set one entry.
+    """
     # What is a number is known by the key: 1:30:00, 1e3, 007 and a variable's "true" are text.
     data = load_text(text, where, as_written=True)
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: expected keys and values at the top, e.g. 'nodes: 4'")
     return validated(Site, _expanded(_overridden({**(defaults or {}), **data}, overrides)), where)
-
-
-def override_site(site: Site, overrides: Iterable[str]) -> Site:
-    """Return ``site`` with each ``KEY=VALUE`` put in, values being YAML; checked anew.
-
-    ``environment.NAME=VALUE`` and ``python_by_backend.NAME=VALUE`` set one entry.
-    """
-    changes = tuple(overrides)
-    data = _overridden(site.model_dump(mode="json", exclude_unset=True), changes)
-    return validated(Site, _expanded(data), f"--site-set {' '.join(changes)}")
 
 
 def site_to_yaml(site: Site) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.store.raw import column
 from harness.telemetry.series import Column, NodeSeries
 
 if TYPE_CHECKING:
@@ -83,9 +84,9 @@ def _rows(
     columns = {
         "host": _repeated(node.host, count),
         "subject": _repeated(subject, count),
-        "index": _plain(np.full(count, index, dtype=np.int32), pa.int32()),
-        "time_s": _plain(node.times_s, pa.float64()),
-        "segment": _plain(node.segment.astype(np.int32), pa.int32()),
+        "index": column(np.full(count, index, dtype=np.int32), pa.int32()),
+        "time_s": column(node.times_s, pa.float64()),
+        "segment": column(node.segment.astype(np.int32), pa.int32()),
         "uuid": pa.nulls(count, pa.string()) if uuid is None else _repeated(uuid, count),
     }
     for name in VALUES:
@@ -93,13 +94,6 @@ def _rows(
         given = values.get(name)
         columns[name] = pa.nulls(count, kind) if given is None else _nullable(given, kind)
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
-
-
-# By their buffers: ``pyarrow.array`` imports pandas, a second more for every launch.
-def _plain(values: np.ndarray, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.copy())])
 
 
 def _nullable(values: Column, kind: pa.DataType) -> pa.Array:

@@ -15,6 +15,7 @@ from typing import Any
 from harness.config.models import HorovodTuning, RunConfig
 from harness.errors import HarnessError
 from harness.spec import Resolved
+from harness.tuning import knob_text
 
 #: By knob, the place of its value in ``Knob.values``.
 Choice = dict[str, int]
@@ -145,13 +146,7 @@ def turned(tuning: HorovodTuning, default: HorovodTuning) -> dict[str, Any]:
 def words(tuning: HorovodTuning, default: HorovodTuning) -> str:
     """Return what was turned as text, "the default" where that is nothing."""
     found = turned(tuning, default)
-    return " ".join(f"{name}={_written(value)}" for name, value in found.items()) or "the default"
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return " ".join(f"{name}={knob_text(value)}" for name, value in found.items()) or "the default"
 
 
 def _legal_places(base: RunConfig, knob: Knob, check: Check) -> tuple[list[int], list[str]]:
@@ -161,7 +156,7 @@ def _legal_places(base: RunConfig, knob: Knob, check: Check) -> tuple[list[int],
         try:
             check(with_tuning(base, HorovodTuning(**fields)))
         except HarnessError as error:
-            value = _written(knob.values[place])
+            value = knob_text(knob.values[place])
             reasons.append(f"{knob.name} {value} is not searched: {error}")
         else:
             places.append(place)

@@ -16,6 +16,7 @@ from harness.stats import LEVEL
 from harness.tuner.outcome import Outcome
 from harness.tuner.space import words
 from harness.tuner.verdict import Gain
+from harness.tuning import knob_text
 
 _CURSE = (
     "the search's own measurements are no part of the gain: the best of many is too good to be true"
@@ -114,11 +115,7 @@ def _knobs(outcome: Outcome) -> dict[str, Any]:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value is None:
-        return "by launcher"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return "by launcher" if value is None else knob_text(value)
 
 
 def _autotune(outcome: Outcome) -> Iterator[str]:

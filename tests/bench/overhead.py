@@ -56,7 +56,7 @@ def measure(backend: str, quads: int, folder: Path) -> Ratios:
     config, machine = _config(backend), detect_machine(slots=2)
     resolved = resolve(config, machine)
     run_file, out = folder / "run.json", folder / "found.json"
-    RunSpec(
+    spec = RunSpec(
         run_id="overhead",
         attempt=1,
         sweep="overhead",
@@ -67,7 +67,8 @@ def measure(backend: str, quads: int, folder: Path) -> Ratios:
         log_dir=folder,
         data_dir=folder.parent / "data",
         timeout_s=TIMEOUT_S,
-    ).write(run_file)
+    )
+    run_file.write_bytes(spec.text())
     program = (str(BARE), str(run_file), str(out), str(quads), str(BLOCK_S))
     command = build(config, machine, str(run_file), resolved, timeout_s=TIMEOUT_S, program=program)
     _launch(command.argv, command.env)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
 import re
 import shutil
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +18,10 @@ from harness.analysis.collecting import load_arrow
 from harness.config import sweep_to_yaml
 from harness.store import Store
 from tests import factories
-from tests.faults import disturbed, kills
+from tests.faults import disturbed, kills, mounts
 from tests.faults.checkpoints import Checkpoints
 from tests.faults.forks import forked
+from tests.faults.spoil import cut, flip
 
 _READERS = ("ls", "collect", "plot", "report")
 TRACEBACK = 70  # of forks.fork: an exception that nobody expected
@@ -73,13 +72,13 @@ def damaged_records(folder: str, seed: int) -> dict[str, Any]:
     ids = sorted(Store.open(there.folder).done_ids())
     assert len(ids) == 4
     raw = {name: next(runs.glob(f"{name}.*.parquet")) for name in ids}
-    _flip(runs / f"{ids[0]}.json", chance)
-    _cut(runs / f"{ids[1]}.json", chance)
-    _flip(raw[ids[2]], chance)
+    flip(runs / f"{ids[0]}.json", chance)
+    cut(runs / f"{ids[1]}.json", chance)
+    flip(raw[ids[2]], chance)
     (runs / f"{ids[3]}.json").unlink()
     (runs / f"{ids[3]}.json").symlink_to("nowhere")
     (failed, *_) = runs.glob("*.attempt-1.json")
-    _flip(failed, chance)
+    flip(failed, chance)
     known = len(disturbed.measured(there.ledger))
     said = {
         "ls": command(there, "ls", there.folder),
@@ -110,20 +109,9 @@ def damaged_tables(folder: str, seed: int, count: int) -> dict[str, int]:
     data, found = path.read_bytes(), Counter[str]()
     for _ in range(count):
         path.write_bytes(data)
-        _flip(path, chance)
+        flip(path, chance)
         found["same" if load_arrow(sweep).equals(good) else "another"] += 1
     return dict(found)
-
-
-def _flip(path: Path, chance: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    path.write_bytes(data)
-
-
-def _cut(path: Path, chance: random.Random) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[: chance.randrange(len(data))])
 
 
 def odd_names(folder: str) -> dict[str, list[int]]:
@@ -229,9 +217,9 @@ def read_only(folder: str) -> dict[str, tuple[int, str, str]]:
     found: dict[str, tuple[int, str, str]] = {}
 
     def work() -> int:
-        disks_in_a_namespace()
-        shell(f"mount --bind {there.results} {there.results}")
-        shell(f"mount -o remount,bind,ro {there.results}")
+        mounts.leave_those_of_others()
+        mounts.run(f"mount --bind {there.results} {there.results}")
+        mounts.run(f"mount -o remount,bind,ro {there.results}")
         for name in ("run", "ls", "collect"):
             said = run(there) if name == "run" else command(there, name, there.folder)
             shutil.copy(there.root / "stdout", root / f"{name}.out")
@@ -244,16 +232,3 @@ def read_only(folder: str) -> dict[str, tuple[int, str, str]]:
         texts = [(root / f"{name}.{part}").read_text() for part in ("code", "out", "err")]
         found[name] = (int(texts[0]), texts[1], texts[2])
     return found
-
-
-def disks_in_a_namespace() -> None:
-    """Give this process mounts of its own, which go with it."""
-    new_mounts = 0x00020000  # CLONE_NEWNS of <linux/sched.h>
-    if ctypes.CDLL(None, use_errno=True).unshare(new_mounts) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), "unshare")
-    shell("mount --make-rprivate /")
-
-
-def shell(line: str) -> None:
-    subprocess.run(line.split(" "), check=True)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults import commands, disturbed, kills
+from tests.faults import disturbed, kills, mounts
 from tests.faults.checkpoints import REPEATED, Checkpoints
 from tests.faults.forks import forked
 
@@ -83,7 +83,7 @@ def really_full(folder: str) -> dict[str, Any]:
     expected = kills.undisturbed(root / "undisturbed")
 
     def work() -> int:
-        commands.disks_in_a_namespace()
+        mounts.leave_those_of_others()
         told = [_filled(root, room_kb, expected) for room_kb in (20, 40, 52, 64, 76, 88)]
         (root / "told").write_text(json.dumps(told))
         return 0
@@ -97,7 +97,7 @@ def _filled(root: Path, room_kb: int, expected: dict[str, Any]) -> dict[str, Any
     """Mount a disk with so much room; return what becomes of a sweep there."""
     there = kills.place(root / f"room-{room_kb}")
     there.results.mkdir()
-    commands.shell(f"mount -t tmpfs -o size=1m none {there.results}")
+    mounts.run(f"mount -t tmpfs -o size=1m none {there.results}")
     filler = there.results / "filler"
     filler.write_bytes(bytes(1024 * (1024 - room_kb)))
     code, committed = kills.run_and_check(there, there.run, {}, f"{room_kb} KB")
@@ -106,7 +106,7 @@ def _filled(root: Path, room_kb: int, expected: dict[str, Any]) -> dict[str, Any
     filler.unlink()
     kills.finished(there, expected, f"{room_kb} KB")
     disturbed.check(there.folder, committed)
-    commands.shell(f"umount {there.results}")
+    mounts.run(f"umount {there.results}")
     return {"codes": code, "measured": len(committed), "said": said, "left": temporaries}
 
 

@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.record import RunRecord
+from harness.processes import MARKER
+from harness.record import RunError, RunRecord
 from harness.store import Store
-from tests.faults.small_sweep import SWEEP
-from tests.faults.test_rank_faults import Outcome, left_over
-from tests.requirements import require_modules, require_mpi
+from tests import proc
+from tests.faults import small_sweep
+from tests.faults.small_sweep import require_launcher, run_command, sweep_text
 
-ROOT = Path(__file__).parents[2]
-INJECT = Path(__file__).with_name("inject")
 #: Fault → batch size. With a batch of 700 a layer's output is what memory has no room for.
 BATCHES = {
     "kill": 61, "segv": 62, "raise": 63, "forward": 64, "garbage": 65, "leave": 66, "memory": 700,
     "nan": 67, "shape": 68, "versions": 69, "late": 70, "absent": 71, "stop": 72, "hang": 73,
     "balloon": 74,
 }  # fmt: skip
+#: The batch size of a point without a fault.
+GOOD = 80
 #: Those that end by themselves, as soon as they come.
 QUICK = tuple(fault for fault in BATCHES if fault not in ("absent", "stop", "hang", "balloon"))
 
@@ -100,17 +100,38 @@ OTHERWISE = {
         r"not to match sizes of the same param in process 0\.",
     ),
 }  # fmt: skip
-ENGINES = {
-    "mpirun": ("horovod", "mpi"),
-    "horovodrun": ("horovod", "gloo"),
-    "torchrun": ("ddp", "gloo"),
-}
 
 
 def expected(launcher: str, fault: str, timeout_s: int) -> tuple[str, str]:
     """Return the status of a point with ``fault``, and a regular expression for its cause."""
     status, cause = OTHERWISE.get((launcher, fault), EXPECTED[fault])
     return status, cause.replace("{half}", str(timeout_s // 2))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a sweep with faults left, by the name of the fault; ``good`` has none."""
+
+    exit_code: int
+    records: dict[str, RunRecord]
+    logs: dict[str, Path]
+    left: list[str]  # command lines of processes that outlived it
+
+    def error(self, fault: str) -> RunError:
+        """Return why the point with ``fault`` gave no measurement."""
+        found = self.records[fault].error
+        assert found is not None
+        return found
+
+
+def left_over(folder: Path) -> list[str]:
+    """Return the processes of launches below ``folder``, by the run file they were given."""
+    marked = (
+        proc.command_line(pid)
+        for pid in proc.pids()
+        if any(one.startswith(f"{MARKER}=") for one in proc.environ(pid))
+    )
+    return [command for command in marked if str(folder) in command]
 
 
 @dataclass(frozen=True)
@@ -122,38 +143,32 @@ class FaultSweep:
     launcher: str
     faults: tuple[str, ...]
     timeout_s: int = 200
+    good: bool = False  # with a point that has no fault
+    more: str = ""  # lines of its config
 
     @property
     def store(self) -> Store:
         """Return its results."""
         return Store.open(self.folder / "faults")
 
+    def run(self) -> Outcome:
+        """Run it to its end."""
+        return self.end(self.begin())
+
     def begin(self, *, faulty: bool = True, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start ``hvdscale run``, whose words are a pipe; where not ``faulty``, all is well.
 
         ``before`` is a command that executes the one that is appended to it.
         """
-        engine, backend = ENGINES[self.launcher]
-        require_modules("torch", *(["horovod"] if engine == "horovod" else []))
-        if backend == "mpi":
-            require_mpi()
+        require_launcher(self.launcher)
         self.folder.mkdir(exist_ok=True)
+        batches = [BATCHES[fault] for fault in self.faults] + [GOOD] * self.good
         sweep = self.folder / "faults.yaml"
         sweep.write_text(
-            SWEEP.format(
-                name="faults",
-                engine=engine,
-                backend=backend,
-                launcher=self.launcher,
-                batches=[BATCHES[fault] for fault in self.faults],
-                blocks=1,
-                timeout_s=self.timeout_s,
-                more="",
-            )
+            sweep_text("faults", self.launcher, batches, timeout_s=self.timeout_s, more=self.more)
         )
-        options = ["--results", str(self.folder), "--slots", "2"]
         return subprocess.Popen(
-            [*before, sys.executable, "-m", "harness", "run", str(sweep), *options],
+            [*before, *run_command(sweep, self.folder)],
             env={**os.environ, **environment(self.folder, self.data_dir, faulty=faulty)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -181,7 +196,8 @@ class FaultSweep:
 
     def fault_of(self, record: RunRecord) -> str:
         """Return the fault that a record's point was given."""
-        return next(f for f, batch in BATCHES.items() if batch == record.config.rank_batch)
+        names = {batch: fault for fault, batch in BATCHES.items()} | {GOOD: "good"}
+        return names[record.config.rank_batch]
 
 
 @contextmanager
@@ -198,10 +214,8 @@ def ended(*running: subprocess.Popen[str]) -> Iterator[None]:
 
 def environment(folder: Path, data_dir: Path, *, faulty: bool = True) -> dict[str, str]:
     """Return what the environment of ``hvdscale run`` has more for a sweep with faults."""
-    faults = ",".join(f"{batch}={fault}" for fault, batch in BATCHES.items())
+    faults = {batch: fault for fault, batch in BATCHES.items()} if faulty else {}
     return {
-        "PYTHONPATH": os.pathsep.join([str(INJECT), str(ROOT)]),
-        "HVDSCALE_DATA_DIR": str(data_dir),
+        **small_sweep.environment(data_dir, faults),
         "HVDSCALE_TEST_FOLDER": str(folder),
-        "HVDSCALE_TEST_FAULTS": faults if faulty else "",
     }

@@ -23,6 +23,7 @@ from harness.runner.point import Done, Place, launch_point
 from harness.runner.progress import PlainReport
 from harness.runner.schedule import Planned
 from harness.store.raw import parquet_bytes, raw_path
+from tests import proc
 from tests.faults import disturbed, kills
 from tests.faults.forks import fork, wait
 
@@ -83,14 +84,8 @@ def _prepared(there: kills.Place, planned: Planned, run_file: Path) -> tuple[str
 
 def left(there: kills.Place) -> list[str]:
     """Return the processes that runners of ``there`` have started and that are there still."""
-    mark, found = f"{VARIABLE}={there.root}".encode(), []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_bytes().decode().replace("\0", " "))
-        except OSError:
-            continue
-    return found
+    mark = f"{VARIABLE}={there.root}"
+    return [proc.command_line(pid) for pid in proc.pids() if mark in proc.environ(pid)]
 
 
 def _all_gone(there: kills.Place) -> None:

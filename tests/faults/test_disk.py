@@ -6,7 +6,6 @@ was tried.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from collections.abc import Iterator
@@ -20,9 +19,8 @@ from harness.store import BrokenError, files, reading
 from harness.store.reading import read_record
 from tests import factories
 from tests.faults.forks import FACTOR, SEED, Server, served
+from tests.faults.mounts import may_mount
 from tests.requirements import require
-
-CLONE_NEWNS = 0x00020000
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +32,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def mounts() -> None:
     """Require that a process may have mounts of its own."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(ctypes.CDLL(None).unshare(CLONE_NEWNS) != 0)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    require("namespaces", code == 0, "only root may mount a disk of its own")
+    require("namespaces", may_mount(), "only root may mount a disk of its own")
 
 
 class TestRefusals:

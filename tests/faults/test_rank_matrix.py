@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.matrix import BATCHES, ENGINES, QUICK, FaultSweep, ended, expected
-from tests.faults.test_rank_faults import Outcome
+from tests.faults.matrix import BATCHES, QUICK, FaultSweep, Outcome, ended, expected
+from tests.faults.small_sweep import ENGINES
 
 ALL = os.environ.get("HVDSCALE_TEST_FAULT_MATRIX") == "all"
 #: Launcher → faults of one sweep. What the launcher has no part in is tried under one.

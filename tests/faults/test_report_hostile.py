@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from harness.record import RunRecord
 from harness.store import Store
 from tests import factories
 from tests.faults import hostile_records as hostile
-from tests.integration.devtools import Page, chromium, require_chromium
+from tests.integration.devtools import Page
 
 #: Ends attributes, elements and a script, and says so in the title if any of it is run.
 MARKUP = (
@@ -66,12 +65,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = load_results(folder, base="none@1", mixed=True)
     path.write_text(report_html(results), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium(require_chromium(), tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
 
 
 def test_all_of_it_is_text(page: Page, file: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from harness.record import RunRecord
 from harness.store import Store
+from tests import proc
 from tests.requirements import require_modules, require_mpi
 
 ROOT = Path(__file__).parents[2]
@@ -66,24 +67,13 @@ class Watch:
 
     def look(self) -> None:
         listening = _listening()
-        for process in _processes():
-            line = _read(process / "cmdline")
-            if HUSH.encode() in line:
-                self.told.add(line.decode(errors="replace")[:2000])
-            if self.mark.encode() in _read(process / "environ"):
-                self.programs.add(line.split(b"\0")[0].decode().rpartition("/")[2])
-                self.ports |= {listening[one] for one in _sockets(process) if one in listening}
-
-
-def _processes() -> Iterator[Path]:
-    return (path for path in Path("/proc").iterdir() if path.name.isdigit())
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has just ended
-        return b""
+        for pid in proc.pids():
+            line = proc.command_line(pid)
+            if HUSH in line:
+                self.told.add(line[:2000])
+            if f"{MARK}={self.mark}" in proc.environ(pid):
+                self.programs.add(line.split(" ")[0].rpartition("/")[2])
+                self.ports |= {listening[one] for one in _sockets(pid) if one in listening}
 
 
 def _listening() -> dict[str, str]:
@@ -97,9 +87,9 @@ def _listening() -> dict[str, str]:
     return found
 
 
-def _sockets(process: Path) -> Iterator[str]:
+def _sockets(pid: int) -> Iterator[str]:
     try:
-        for descriptor in (process / "fd").iterdir():
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             if match := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(descriptor)):
                 yield match[1]
     except OSError:  # it has just ended, or closed it

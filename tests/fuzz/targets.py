@@ -16,7 +16,8 @@ from harness.store.reading import read_record
 from harness.submit.site_files import parse_site
 from harness.timeline import read_summary
 
-_FOLDER = Path(tempfile.mkdtemp(prefix="hvdscale-fuzz-"))
+_KEPT = tempfile.TemporaryDirectory(prefix="hvdscale-fuzz-")  # until this process ends
+_FOLDER = Path(_KEPT.name)
 
 
 def sweep(data: bytes) -> None:

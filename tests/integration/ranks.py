@@ -66,7 +66,7 @@ def run_program(
     here = machine()
     folder.mkdir(parents=True, exist_ok=True)
     spec_file = folder / "run.json"
-    spec_of(config, folder, here, data_dir).write(spec_file)
+    spec_file.write_bytes(spec_of(config, folder, here, data_dir).text())
     program = (str(PROGRAMS / f"{name}.py"), str(spec_file), *arguments)
     command = build(config, here, str(spec_file), timeout_s=60, program=program)
     # An empty entry would be the working folder.

@@ -85,7 +85,8 @@ def test_inline(tmp_path: Path) -> None:
 def test_a_rank_imports_nothing_from_the_working_folder(tmp_path: Path, data_dir: Path) -> None:
     require_modules("torch")
     config = ranks.point("none", None, 1)
-    ranks.spec_of(config, tmp_path, here(), data_dir).write(tmp_path / "run.json")
+    spec = ranks.spec_of(config, tmp_path, here(), data_dir)
+    (tmp_path / "run.json").write_bytes(spec.text())
     Store.open(tmp_path, create=True)
     command = build(config, here(), str(tmp_path / "run.json"))
     done = subprocess.run(

@@ -69,7 +69,7 @@ def answers_of(processes: list[subprocess.Popen[str]], folder: Path) -> list[dic
 def program(engine: str, backend: str, folder: Path, data_dir: Path) -> tuple[str, ...]:
     """Return the program of a rank, with a spec for it."""
     spec = spec_of(small(engine, backend), folder, machine(), data_dir)
-    spec.write(folder / "run.json")
+    (folder / "run.json").write_bytes(spec.text())
     return str(PROGRAMS / "planted.py"), str(folder / "run.json")
 
 

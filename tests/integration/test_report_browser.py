@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from harness.analysis.report.pdf import pdf_bytes
 from harness.analysis.results import Results, load_results
 from tests import factories
 from tests.factories import config, failure
-from tests.integration.devtools import Page, chromium, require_chromium
+from tests.integration.devtools import Page, require_chromium
 
 HOSTILE = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
 LONG = "a_name_without_any_space_" * 12
@@ -36,12 +35,6 @@ def file(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(report_html(results), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium(require_chromium(), tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

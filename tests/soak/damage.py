@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from tests.faults.spoil import cut, flip
 from tests.soak.check import digest_of
 
 
@@ -26,20 +27,14 @@ def damage(folder: Path, how: str, dice: random.Random, spare: set[str]) -> tupl
         own = [one for one in raw if f'"steps_sha256": "{one.name.split(".")[1]}' in text]
         if not own:
             return None
-        _flip(own[0], dice)
+        flip(own[0], dice)
     elif how == "flip":
-        _flip(path, dice)
+        flip(path, dice)
     elif how == "folder":
         path.unlink()
         path.mkdir()
+    elif how == "cut":
+        cut(path, dice)
     else:
-        data = path.read_bytes()
-        path.write_bytes(data[: dice.randrange(1, len(data))] if how == "cut" else b"")
+        path.write_bytes(b"")
     return path.name, digest_of(path)
-
-
-def _flip(path: Path, dice: random.Random) -> None:
-    """Turn one bit round; not in white space, which a checksum of the text sees all the same."""
-    data = bytearray(path.read_bytes())
-    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-    path.write_bytes(data)

@@ -6,9 +6,9 @@ import ctypes
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from harness.processes import Process, read_process
+from tests import proc
 
 _PR_SET_CHILD_SUBREAPER = 36  # of <sys/prctl.h>
 _POLL_S = 0.05
@@ -22,14 +22,10 @@ def adopt_orphans() -> None:
 
 def descendants() -> list[Process]:
     """Return the live processes below this one; those that ended are reaped."""
-    everything = [
-        process
-        for name in os.listdir("/proc")
-        if name.isdigit() and (process := read_process(int(name))) is not None
-    ]
     children: dict[int, list[Process]] = {}
-    for process in everything:
-        children.setdefault(process.parent, []).append(process)
+    for pid in proc.pids():
+        if (process := read_process(pid)) is not None:
+            children.setdefault(process.parent, []).append(process)
     found, queue = [], [os.getpid()]
     while queue:
         for child in children.get(queue.pop(), []):
@@ -52,9 +48,4 @@ def wait_for_none(timeout_s: float) -> list[Process]:
 
 def told(process: Process) -> str:
     """Return a process in words."""
-    try:
-        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        words = []
-    line = b" ".join(words).decode(errors="replace")
-    return f"process {process.pid} ({process.state}): {line[:160]}"
+    return f"process {process.pid} ({process.state}): {proc.command_line(process.pid)[:160]}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from tests.faults.small_sweep import ENGINES
+
 STUB_FAULTS = (
     *("raise", "segfault", "nothing", "garbage", "ok-then-3", "ok-then-hang", "hang"),
     *("hang-deaf", "hang-stopped", "daemon", "daemon-without-marker", "beaten"),
@@ -15,11 +17,7 @@ STUB_FAULTS = (
 RANK_FAULTS = ("kill", "raise", "garbage", "leave", "stop")
 ENDINGS = ("", "", "SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM", "SIGINT", "SIGSTOP")
 DAMAGES = ("cut", "flip", "empty", "steps", "folder")
-KINDS = {  # of real launches: what the sweep says of engine, backend and launcher
-    "gloo": ("horovod", "gloo", "horovodrun"),
-    "mpi": ("horovod", "mpi", "mpirun"),
-    "torchrun": ("ddp", "gloo", "torchrun"),
-}
+KINDS = tuple(ENGINES)  # of real launches: under which launcher
 DAY_S = 86_400
 
 

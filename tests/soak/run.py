@@ -21,14 +21,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.faults.mounts import may_mount  # noqa: E402
 from tests.soak import plan  # noqa: E402
 from tests.soak.descendants import adopt_orphans  # noqa: E402
-from tests.soak.disk import may_mount  # noqa: E402
 from tests.soak.episode import Stage  # noqa: E402
 from tests.soak.summary import Soak  # noqa: E402
 
 MINUTES = 45.0
-REAL = tuple(plan.KINDS)
 
 
 def main() -> int:
@@ -92,13 +91,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the episodes; random where it is not given")
     parser.add_argument("--episode", type=int, help="play this one alone")
     # Stub launches are quick: most of the chances are theirs.
-    parser.add_argument("--kinds", default=",".join(("stub",) * 4 + REAL), help="to choose from")
+    parser.add_argument(
+        "--kinds", default=",".join(("stub",) * 4 + plan.KINDS), help="to choose from"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "soak")
     parser.add_argument("--no-mount", action="store_true", help="no small disk, even as root")
     found = parser.parse_args()
-    unknown = set(found.kinds.split(",")) - {"stub", *REAL}
+    unknown = set(found.kinds.split(",")) - {"stub", *plan.KINDS}
     if unknown:
-        parser.error(f"--kinds: {', '.join(sorted(unknown))}; there are stub, {', '.join(REAL)}")
+        parser.error(
+            f"--kinds: {', '.join(sorted(unknown))}; there are stub, {', '.join(plan.KINDS)}"
+        )
     return found
 
 

@@ -16,12 +16,11 @@ from typing import Any
 from harness.config import Sweep, load_sweep
 from harness.detect import detect_machine
 from harness.runner import schedule
-from tests.faults.small_sweep import SWEEP
-from tests.soak.plan import KINDS, Episode
+from tests.faults import small_sweep
+from tests.soak.plan import Episode
 from tests.soak.stub_runner import sweep_of
 from tests.unit.stub_sweep import MACHINE
 
-ROOT = Path(__file__).parents[2]
 INJECT = Path(__file__).with_name("inject")
 STUB_RUNNER = Path(__file__).with_name("stub_runner.py")
 STOPPED_S = 2.0
@@ -53,22 +52,20 @@ class Runners:
     ) -> subprocess.Popen[bytes]:
         """Start a runner whose launches have ``faults`` by batch size; it writes to ``log``."""
         calm = not faults and not clock_s
+        stub = self.episode.kind == "stub"
+        of_ranks = {} if stub else faults
         env = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(INJECT), str(ROOT)]),
+            **small_sweep.environment(self.data, of_ranks, inject=INJECT),
             "OMP_NUM_THREADS": "1",
-            "HVDSCALE_DATA_DIR": str(self.data),
             "HVDSCALE_SOAK_CLOCK_S": str(clock_s),
-            "HVDSCALE_TEST_FAULTS": ",".join(f"{b}={how}" for b, how in faults.items()),
         }
-        if self.episode.kind == "stub":
+        if stub:
             plan = json.dumps(self._plan(faults, 120 if calm else 6))
             command = [sys.executable, str(STUB_RUNNER), "run", str(self.folder), plan, host]
-            env["HVDSCALE_TEST_FAULTS"] = ""
         else:
             self._real(300 if calm else 60)
-            options = ["--results", str(self.folder), "--slots", "2"]
-            command = [sys.executable, "-m", "harness", "run", str(self._file), *options]
+            command = small_sweep.run_command(self._file, self.folder)
         with log.open("ab") as output:
             return subprocess.Popen(
                 command,
@@ -93,19 +90,11 @@ class Runners:
         }
 
     def _real(self, timeout_s: int) -> Sweep:
-        engine, backend, launcher = KINDS[self.episode.kind]
-        self._file.write_text(
-            SWEEP.format(
-                name="stub",
-                engine=engine,
-                backend=backend,
-                launcher=launcher,
-                batches=list(self.episode.batches),
-                blocks=self.episode.blocks,
-                timeout_s=timeout_s,
-                more="",
-            )
+        made = self.episode
+        text = small_sweep.sweep_text(
+            "stub", made.kind, made.batches, blocks=made.blocks, timeout_s=timeout_s
         )
+        self._file.write_text(text)
         return load_sweep(str(self._file), ())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from harness import slurm
+from harness.config.identity import point_id
 from harness.detect import Machine, Slurm
 from harness.runner import data, point, schedule
 from harness.runner.launcher import run_launch
@@ -81,7 +82,7 @@ def element(results: Path, machine: Machine) -> Summary:
         time_limit_s=600,
         timeout_s=30.0,
         configs=tuple(work.plan.points),
-        resolved=tuple(work.plan.resolved_for(config) for config in work.plan.points),
+        resolved=tuple(work.plan.resolved[point_id(config)] for config in work.plan.points),
         elements=(Element(repeat=0, points=(0,), bases=()),),
     )
     manifest.write(results / "array-0.json")

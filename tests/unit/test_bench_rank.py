@@ -132,7 +132,7 @@ def spec(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Run
 
 def run(spec: RunSpec) -> int:
     path = spec.log_dir / "run.json"
-    spec.write(path)
+    path.write_bytes(spec.text())
     return bench.run_spec(path)
 
 

@@ -119,7 +119,7 @@ class TestUsage:
             ),
             (["run", "nothing.yaml"], "nothing.yaml"),
             (["run", "demoo"], "did you mean 'demo'"),
-            (["ls", "/nonexistent"], "no results folder"),
+            (["ls", "/dev/null/none"], "no results folder"),
             (["plot", "nothing"], "no results of 'nothing'"),
             (["collect", "/nonexistent/x"], "'/nonexistent/x': /nonexistent/x has no sweep.json"),
             (["collect", "x" * 5000], "cannot be read: File name too long"),
@@ -243,7 +243,7 @@ class TestStreams:
         assert (done.returncode, done.stderr) == (1, line)
 
     @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-    @pytest.mark.parametrize(("command", "code"), [("--version", 0), ("ls /nonexistent", 2)])
+    @pytest.mark.parametrize(("command", "code"), [("--version", 0), ("ls /dev/null/none", 2)])
     def test_closed(self, closed: str, command: str, code: int) -> None:
         done = self.shell(f"{command} {closed}")
         assert done.returncode == code
@@ -258,7 +258,7 @@ class TestStreams:
         assert subprocess.run(["bash", "-c", command], check=False, cwd=ROOT).returncode > 2
 
     def test_stderr_on_a_full_disk_leaves_the_exit_code(self) -> None:
-        assert self.shell("ls /nonexistent 2>/dev/full").returncode == 2
+        assert self.shell("ls /dev/null/none 2>/dev/full").returncode == 2
 
     @pytest.mark.parametrize(
         "env",

@@ -212,7 +212,7 @@ class TestElement:
             time_limit_s=600,
             timeout_s=30.0,
             configs=configs,
-            resolved=tuple(work.plan.resolved_for(config) for config in configs),
+            resolved=tuple(work.plan.resolved[point_id(config)] for config in configs),
             elements=(
                 Element(repeat=0, points=(0,), bases=(2,)),
                 Element(repeat=1, points=(0, 1), bases=(2, 3)),

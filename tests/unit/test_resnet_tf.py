@@ -114,7 +114,10 @@ def test_one_seed_gives_both_frameworks_the_same_network(tmp_path: Path, parts: 
 def test_three_steps_of_the_optimiser_are_those_of_pytorch(tmp_path: Path) -> None:
     """Momentum, decay, moving statistics, and a rate that changes between the steps."""
     torch = pytest.importorskip("torch")
-    mine, theirs = (ResNet(SMALL, tmp_path).parts(name, 3) for name in ("tensorflow", "torch"))
+    # With seed 3 an activation is so near to 0 that rounding, which differs between processors,
+    # decides whether it passes, and three steps make much of that.
+    seed = 4
+    mine, theirs = (ResNet(SMALL, tmp_path).parts(name, seed) for name in ("tensorflow", "torch"))
     optimisers = [p.optimiser(p.model, 0.1, False) for p in (mine, theirs)]
     targets = np.arange(8, dtype=np.int64)
     for step, rate in enumerate((0.05, 0.01, 0.02)):
@@ -132,7 +135,7 @@ def test_three_steps_of_the_optimiser_are_those_of_pytorch(tmp_path: Path) -> No
         optimisers[1].step()
         assert float(loss) == pytest.approx(other.item(), rel=2e-3)
     found = tf_model.variables_by_name(mine.model)
-    start = initial_weights(describe(18, 10), 3, False)
+    start = initial_weights(describe(18, 10), seed, False)
     for name, value in theirs.model.state_dict().items():
         if name.endswith("num_batches_tracked"):
             continue

@@ -29,12 +29,13 @@ from harness.runner.labels import labels
 from harness.runner.listing import list_sweep
 from harness.runner.stale import stale_check
 from harness.store import Store
-from tests import factories
+from tests import factories, proc
 from tests.unit import stub_sweep
 from tests.unit.stub_sweep import MACHINE, ROOT, make_sweep
 from workloads.api import WorkloadError
 
 Behave = Callable[[stub_sweep.Behaviour | str], None]
+OF_STUBS = ("stub_launch", "time.sleep(300)")  # the last is of the daemons that they leave
 
 
 @pytest.fixture
@@ -58,25 +59,14 @@ def marked_processes() -> list[int]:
     Of this test process alone: what another one's tests start beside it is in order.
     """
     names = ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")
-    ours = {f"{name}={os.environ[name]}".encode() for name in names if name in os.environ}
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            environ = (folder / "environ").read_bytes()
-            if (
-                f"{MARKER}=".encode() in environ
-                and ours <= set(environ.split(b"\0"))
-                and (
-                    b"stub_launch" in (folder / "cmdline").read_bytes()
-                    or b"time.sleep(300)" in (folder / "cmdline").read_bytes()
-                )
-            ):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
+    ours = {f"{name}={os.environ[name]}" for name in names if name in os.environ}
+    return [pid for pid in proc.pids() if pid != os.getpid() and _is_of_a_launch(pid, ours)]
+
+
+def _is_of_a_launch(pid: int, ours: set[str]) -> bool:
+    environ, command = proc.environ(pid), proc.command_line(pid)
+    marked = any(one.startswith(f"{MARKER}=") for one in environ)
+    return marked and ours <= set(environ) and any(words in command for words in OF_STUBS)
 
 
 def failures(results: Path) -> list[RunRecord]:

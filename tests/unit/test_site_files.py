@@ -16,7 +16,6 @@ from harness.submit.site import Site
 from harness.submit.site_files import (
     find_site,
     list_sites,
-    override_site,
     parse_site,
     site_folders,
     site_to_yaml,
@@ -178,27 +177,22 @@ class TestReading:
 
 class TestOverriding:
     def test_keys_of_a_site(self) -> None:
-        site = parse_site(f"name: x\n{BASIC}environment: {{A: 1}}\nqos: long\n", "t")
-        changed = override_site(
-            site,
+        changed = parse_site(
+            f"name: x\n{BASIC}environment: {{A: 1}}\nqos: long\n", "t", None,
             ["partition=x", "time_per_job=2:00:00", "environment.B=1e3", "qos=", "setup=[a b, c]",
              "python_by_backend.mpi=/mpi"],
         )  # fmt: skip
         assert (changed.partition, changed.time_per_job, changed.qos) == ("x", 7200, None)
         assert (changed.environment, changed.setup) == ({"A": "1", "B": "1e3"}, ("a b", "c"))
         assert changed.python_by_backend == {"mpi": "/mpi"}
-        assert site.partition is None
 
     def test_a_default_gives_way(self) -> None:
         """Nobody asked for an hour, so half an hour is no contradiction."""
-        assert (
-            override_site(parse_site(f"name: x\n{BASIC}", "t"), ["max_time=30"]).time_per_job
-            == 1800
-        )
+        site = parse_site(f"name: x\n{BASIC}", "t", None, ["max_time=30"])
+        assert site.time_per_job == 1800
 
     def test_nothing_is_the_same(self) -> None:
-        site = find_site("alpha")
-        assert override_site(site, []) == site
+        assert find_site("alpha", []) == find_site("alpha")
 
     @pytest.mark.parametrize(
         ("override", "fault"),
@@ -208,7 +202,7 @@ class TestOverriding:
             ("environment.=x", "write KEY=VALUE"),
             ("partion=x", "partion: unknown key.*'partition'"),
             ("partition.x=y", "partition has no keys below it"),
-            ("nodes=none", "--site-set nodes=none: nodes: input should be a valid integer"),
+            ("nodes=none", "nodes: input should be a valid integer"),
             ("nodes=", "nodes: is missing"),
             ("time_per_job=1e3", "'1e3' is not a time"),
             ("setup=[", "not valid YAML"),
@@ -216,7 +210,7 @@ class TestOverriding:
     )
     def test_a_fault(self, override: str, fault: str) -> None:
         with pytest.raises(ConfigError, match=fault):
-            override_site(find_site("cpu"), [override])
+            find_site("cpu", [override])
 
     def test_what_a_file_lacks_can_be_given(self, tmp_path: Path) -> None:
         path = write(tmp_path / "x.yaml", "nodes: 2\n")

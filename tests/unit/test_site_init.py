@@ -15,7 +15,7 @@ from harness.errors import ConfigError, MissingDependencyError
 from harness.slurm import Partition, parse_partitions
 from harness.submit.site import Site
 from harness.submit.site_facts import Facts, Gpus, ask_slurm, differences, parse_gres
-from harness.submit.site_files import find_site, override_site, parse_site
+from harness.submit.site_files import find_site, parse_site
 from harness.submit.site_init import draft_site
 
 pytestmark = pytest.mark.usefixtures("_own_folder")
@@ -117,7 +117,7 @@ class TestDraft:
         site = parse_site(draft_site(facts, "cpu-only"), "draft")
         (said,) = differences(site, facts)
         assert said.startswith("constraint: none, but cpu-only has several kinds")
-        assert differences(override_site(site, ["constraint=x"]), facts) == ()
+        assert differences(site.model_copy(update={"constraint": "x"}), facts) == ()
 
     def test_values(self, facts: Facts) -> None:
         site = parse_site(draft_site(facts, "alpha", "mine"), "draft")
@@ -292,7 +292,7 @@ class TestCommands:
     def test_show(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert command_site_show("alpha", ["nodes=9"], False, False) == 0
         shown = parse_site(capsys.readouterr().out, "shown")
-        assert shown == override_site(find_site("alpha"), ["nodes=9"])
+        assert shown == find_site("alpha", ["nodes=9"])
 
     def test_show_where_slurm_differs(
         self, facts: Facts, capsys: pytest.CaptureFixture[str]

@@ -36,7 +36,7 @@ def spec(folder: Path) -> RunSpec:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    spec(tmp_path).write(tmp_path / "run.json")
+    (tmp_path / "run.json").write_bytes(spec(tmp_path).text())
     assert RunSpec.read(tmp_path / "run.json") == spec(tmp_path)
 
 

@@ -371,7 +371,7 @@ def test_a_plan_launches_each_base_and_point_once() -> None:
     assert [b.engine for b in planned.bases if b] == ["none"] * 4
     assert {point_id(c) for c in planned.launches} == set(planned.resolved)
     for config in (*planned.points, *(b for b in planned.bases if b)):
-        assert planned.resolved_for(config).world_size == config.world_size
+        assert planned.resolved[point_id(config)].world_size == config.world_size
     assert planned.left_out == ()
 
 

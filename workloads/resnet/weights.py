@@ -14,6 +14,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.normal import box_muller
+
 Float = NDArray[np.float32]
 
 
@@ -22,11 +24,5 @@ def normals(name: str, shape: tuple[int, ...], seed: int) -> Float:
     count = math.prod(shape)
     key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
     words = np.random.Philox(key=key).random_raw(-(-count // 2))  # one word makes two numbers
-    scale = np.float32(2.0**-24)
-    high = (words >> np.uint64(40)).astype(np.float32)  # 24 bits: exact in float32
-    low = ((words >> np.uint64(8)) & np.uint64(0xFFFFFF)).astype(np.float32)
-    # (0, 1], so that the logarithm is finite; the largest number is sqrt(48 ln 2) = 5.8.
-    radius = np.sqrt(np.float32(-2) * np.log((high + np.float32(1)) * scale))
-    angle = low * np.float32(2 * np.pi * 2.0**-24)
-    both: Float = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    both: Float = np.concatenate(box_muller(words))
     return both[:count].reshape(shape)

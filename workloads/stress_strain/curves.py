@@ -33,6 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.normal import box_muller
 from workloads.stress_strain import physics
 
 Float = NDArray[np.float32]
@@ -126,19 +127,8 @@ def _draw(seed: int, start: int, stop: int) -> _Drawn:
         a=a,
         amplitudes=_scale(uniform[:, 2:5].astype(np.float32), AMPLITUDE_RANGE),
         measured=MIN_MEASURED_POINTS + (uniform[:, 5] * lengths).astype(np.int64),
-        normals=_normals(np.ascontiguousarray(words[:, _PARAMETER_WORDS:])),
+        normals=box_muller(np.ascontiguousarray(words[:, _PARAMETER_WORDS:])),
     )
-
-
-def _normals(words: NDArray[np.uint64]) -> tuple[Float, Float]:
-    """Return two arrays of standard normal numbers, shaped like ``words`` (Box & Muller 1958)."""
-    scale = np.float32(2.0**-24)
-    high = (words >> np.uint64(40)).astype(np.float32)  # 24 bits: exact in float32
-    low = ((words >> np.uint64(8)) & np.uint64(0xFFFFFF)).astype(np.float32)
-    # (0, 1], so that the logarithm is finite; the largest number is sqrt(48 ln 2) = 5.8.
-    radius = np.sqrt(np.float32(-2) * np.log((high + np.float32(1)) * scale))
-    angle = low * np.float32(2 * np.pi * 2.0**-24)
-    return radius * np.cos(angle), radius * np.sin(angle)
 
 
 def _add_noise(spec: CurveSpec, drawn: _Drawn, strain: Float, stress: Float) -> None:

@@ -17,6 +17,7 @@ from harness.analysis.plots.series import (
     dodged,
     handle,
     identity,
+    intervals_text,
     kind,
     kind_colours,
     launch_rows,
@@ -53,7 +54,7 @@ def epoch_time(facet: Facet, notes: Sequence[str]) -> Plot | None:
         [
             f"{facet.title}, {facet.engine_text}",
             "epoch time = training samples / throughput; faint, beside: single launches",
-            _intervals(lines),
+            intervals_text([point.epoch_s for line in lines.values() for _, point in line]),
             SEQUENTIAL_NOTE if facet.sequential else "",
             left_out,
             *notes,
@@ -146,14 +147,6 @@ def _lines(facet: Facet) -> dict[Name, Line]:
         key: sorted(line, key=lambda pair: (pair[0].batch, pair[1].placement))
         for key, line in lines.items()
     }
-
-
-def _intervals(lines: dict[Name, Line]) -> str:
-    found = [point.epoch_s for line in lines.values() for _, point in line]
-    methods = sorted({i.method for i in found if i.has_interval})
-    level = f"{100 * found[0].level:.0f} % intervals: {', '.join(methods)}" if methods else ""
-    single = "" if all(i.has_interval for i in found) else "one block: no interval"
-    return "; ".join(text for text in (level, single) if text)
 
 
 def _points(facet: Facet) -> list[Row]:

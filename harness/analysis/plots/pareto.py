@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from harness.analysis.advise.types import Advice, Answer, Candidate
-from harness.analysis.plots.series import Plot, Row, columns, handle, support
+from harness.analysis.plots.series import Plot, Row, columns, handle, intervals_text, support
 from harness.analysis.plots.style import FAINT, INK, MARKERS, OKABE_ITO, new_figure
 from harness.errors import AnalysisError
 
@@ -52,7 +52,7 @@ def pareto(advice: Advice) -> Plot:
         [
             f"a device is {'a CPU slot' if device == 'cpu' else 'a GPU'}; N beside each point; "
             "filled: measured, open: computed, faint: outside the limits",
-            _intervals(answers),
+            intervals_text([c.time_s for one in answers for c in one.candidates]),
             "" if deadline_s is None or seen else f"deadline {deadline_s:g} s, beyond the axes",
         ],
         [
@@ -191,14 +191,6 @@ def _look(index: int) -> dict[str, Any]:
         "color": OKABE_ITO[index % len(OKABE_ITO)],
         "marker": MARKERS[(index + index // len(OKABE_ITO)) % len(MARKERS)],
     }
-
-
-def _intervals(answers: Sequence[Answer]) -> str:
-    found = [c.time_s for one in answers for c in one.candidates]
-    methods = sorted({i.method for i in found if i.has_interval})
-    level = f"{100 * found[0].level:.0f} % intervals: {', '.join(methods)}" if methods else ""
-    single = "" if all(i.has_interval for i in found) else "one block: no interval"
-    return "; ".join(part for part in (level, single) if part)
 
 
 def _wrapped(text: str, width: int = 58) -> str:

@@ -217,6 +217,14 @@ def support(interval: Interval | None) -> Row:
     return {"values": interval.n, "level": level, "method": interval.method}
 
 
+def intervals_text(intervals: Sequence[Interval]) -> str:
+    """Say what intervals of one level rest on, and that some have none."""
+    methods = sorted({one.method for one in intervals if one.has_interval})
+    level = f"{100 * intervals[0].level:.0f} % intervals: {', '.join(methods)}" if methods else ""
+    single = "" if all(one.has_interval for one in intervals) else "one block: no interval"
+    return "; ".join(text for text in (level, single) if text)
+
+
 def check_columns(check: Interval | None) -> Row:
     """Return the columns of a signed-rank check; empty below six blocks."""
     ends = (check.low, check.high, check.level) if check else (None, None, None)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import proc
 from tests.integration.slurm.hosts import HEAD, START_S, Hosts, environ, processes, which
 
 PROGRAMS = (
@@ -220,7 +221,11 @@ class Cluster:
     def traces(self) -> list[str]:
         """Return what is left of this cluster: processes and mounts."""
         marker = f"SLURM_CONF={self.environ['SLURM_CONF']}"
-        carrying = [f"process {pid}: {cmd}" for pid, cmd in processes() if _has(pid, marker)]
+        carrying = [
+            f"process {pid}: {command}"
+            for pid, command in processes()
+            if marker in proc.environ(pid)
+        ]
         return [*self.hosts.traces(), *carrying]
 
     def _write(self) -> None:
@@ -286,10 +291,3 @@ class Cluster:
                 said = "".join(log.read_text(errors="replace")[-2000:] for log in logs)
                 raise RuntimeError(f"{problem}: {[d.args for d in ended]}\n{said}")
             time.sleep(0.05)
-
-
-def _has(pid: int, variable: str) -> bool:
-    try:
-        return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.processes import read_process
+from tests import proc
 
 HEAD = "head"
 NETWORK = "10.213.0"
@@ -309,13 +310,7 @@ def environ() -> Mapping[str, str]:
 
 def processes() -> Iterable[tuple[int, str]]:
     """Give pid and command of every process of this machine but this one."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if int(entry.name) != os.getpid():
-            yield int(entry.name), command
+    return ((pid, proc.command_line(pid)) for pid in proc.pids() if pid != os.getpid())
 
 
 def _ticks() -> float:

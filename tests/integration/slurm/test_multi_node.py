@@ -16,6 +16,7 @@ from typing import TypeVar
 import pytest
 
 from harness.processes import MARKER
+from tests import proc
 from tests.integration.slurm import jobs
 from tests.integration.slurm.cluster import Cluster
 from tests.integration.slurm.hosts import processes
@@ -136,11 +137,11 @@ def test_no_rank_is_left_on_the_other_node(
     (runner,) = _until(lambda: [pid for pid, command in processes() if f" run {sweep}" in command])
     pid = _until(lambda: _watched_ranks(cluster, "n2", str(tmp_path)))[0]
     os.kill(pid, signal.SIGSTOP)
-    (marker,) = [each for each in _environ(pid) if each.startswith(f"{MARKER}=")]
+    (marker,) = [each for each in proc.environ(pid) if each.startswith(f"{MARKER}=")]
     os.kill(runner, signal.SIGINT)
     ended = jobs.wait(cluster, tmp_path, job_id)
     assert "cancelled: interrupted by the user" in ended.output
-    _until(lambda: not [pid for pid, _ in processes() if marker in _environ(pid)])
+    _until(lambda: not [pid for pid, _ in processes() if marker in proc.environ(pid)])
 
 
 def _watched_ranks(cluster: Cluster, node: str, folder: str) -> list[int]:
@@ -148,10 +149,6 @@ def _watched_ranks(cluster: Cluster, node: str, folder: str) -> list[int]:
     of_node = [pid for pid in cluster.hosts.processes(node) if folder in _text(pid, "cmdline")]
     ranks = [pid for pid in of_node if "harness\0bench" in _text(pid, "cmdline")]
     return [pid for pid in ranks if "Threads:\t1\n" not in _text(pid, "status")]
-
-
-def _environ(pid: int) -> list[str]:
-    return _text(pid, "environ").split("\0")
 
 
 def _text(pid: int, name: str) -> str:

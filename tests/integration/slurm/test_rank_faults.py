@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.faults import matrix
-from tests.faults.test_rank_faults import left_over
 from tests.integration.slurm import jobs
 from tests.integration.slurm.cluster import Cluster
 from tests.integration.slurm.jobs import Job
@@ -43,7 +42,7 @@ def job(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, data_dir: Pa
     env = matrix.environment(folder, data_dir)
     job_id = jobs.start(cluster, folder, [jobs.command(folder, "faults", text)], env=env)
     ended = jobs.wait(cluster, folder, job_id)
-    assert left_over(folder) == []
+    assert matrix.left_over(folder) == []
     return ended
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -558,6 +559,34 @@ class TestLogs:
         assert found.rank_tails() == {"0": last}
         assert found.launcher_tail() == last
         assert len(found.launcher) == 100
+
+    def test_an_exception_of_a_megabyte_is_found(self, tmp_path: Path) -> None:
+        """As a library raises it that prints a whole tensor."""
+        (tmp_path / "rank-0.log").write_text(
+            f"{'y' * 1_000_000}\nTraceback (most recent call last):\n"
+            f"ValueError: {'z' * 1_000_000}\n"
+        )
+        found = read_logs(tmp_path)
+        assert max(map(len, found.ranks[0].tail)) == 500
+        cause = diagnose(Ending(1, 1.0), found, 60.0, 1).cause
+        assert cause.startswith("rank 0: ValueError: zzz")
+
+    @pytest.mark.parametrize("name", ["rank-1.log", "launcher.log"])
+    @pytest.mark.parametrize("what", ["pipe", "folder", "loop"])
+    def test_a_log_that_is_none_is_said_to_be(self, tmp_path: Path, name: str, what: str) -> None:
+        path = tmp_path / name
+        make = {"pipe": os.mkfifo, "folder": os.mkdir, "loop": lambda p: os.symlink(p, p)}
+        make[what](path)
+        (tmp_path / "rank-0.log").write_text("ValueError: why\n")
+        found = read_logs(tmp_path)
+        tail = found.launcher if name == "launcher.log" else found.ranks[1].tail
+        assert len(tail) == 1
+        assert tail[0].startswith("(this log cannot be read: ")
+        assert diagnose(Ending(1, 1.0), found, 60.0, 2).cause == "rank 0: ValueError: why"
+
+    def test_a_folder_that_is_gone_has_no_logs(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        assert read_logs(tmp_path / "gone") == read_logs(tmp_path / "file") == Logs((), ())
 
     def test_ranks_are_in_numeric_order(self, tmp_path: Path) -> None:
         for rank in (10, 2, 0):

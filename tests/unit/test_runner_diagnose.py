@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import os
 from contextlib import suppress
@@ -649,6 +650,19 @@ class TestProgress:
         PlainReport(stream).note("x" * 500)
         assert stream.getvalue() == "x" * 500 + "\n"
 
+    def test_a_closed_terminal_does_not_end_the_sweep(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As of ``trap '' HUP`` and a window that is closed."""
+        monkeypatch.setenv("TERM", "xterm")
+        stream = ClosedTerminal()
+        with reporter(stream) as report:
+            report.begin("sweep", 2, 0)
+            report.launching("point 1")
+            report.finished("point 1", factories.failure(factories.config()), 1.0)
+            report.note("the end")
+        assert stream.getvalue()
+
     def test_a_log_on_a_full_disk_does_not_end_the_sweep(self) -> None:
         with open("/dev/full", "w", buffering=1) as stream:
             PlainReport(stream).note("x")
@@ -662,6 +676,22 @@ class TestProgress:
     )
     def test_durations(self, seconds: float, text: str) -> None:
         assert duration(seconds) == text
+
+
+class ClosedTerminal(io.StringIO):
+    """A terminal whose window is closed as soon as something was written."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self.getvalue():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.getvalue():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 class Terminal(io.StringIO):

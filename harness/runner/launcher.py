@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import processes
-from harness.ranks import find_place
+from harness.ranks import find_place, without_place
 from harness.runner.interrupts import Interrupts
 
 
@@ -105,16 +105,18 @@ def run_launch(
 ) -> Ending:
     """Start a launch, wait for it, and leave no process of it; its output goes to ``log``.
 
-    ``env`` is added to this process's own. Never raises for what the launch does. ``signalled_s``
-    is for jobs of a batch system, which sends its signal to the ranks as to us: those may end of it
-    first, so that a launch that failed waits so long for the signal that would explain it.
+    ``env`` is added to this process's own, without a place that another launcher gave it. Never
+    raises for what the launch does. ``signalled_s`` is for jobs of a batch system, which sends its
+    signal to the ranks as to us: those may end of it first, so that a launch that failed waits so
+    long for the signal that would explain it.
     """
     started, killed_before = time.monotonic(), _oom_kills()
     guard.begin(launch_id)  # before the start: there is no moment in which nobody knows of it
     process: subprocess.Popen[bytes] | None = None
     problem, timed_out = "", False
     try:
-        process = _start(argv, {**os.environ, **env, processes.MARKER: launch_id}, log)
+        everything = {**without_place(os.environ), **env, processes.MARKER: launch_id}
+        process = _start(argv, everything, log)
         guard.begin(launch_id, process.pid)
         timed_out = _wait(process, timeout_s, interrupts)
     except OSError as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import processes
+from harness.errors import LaunchError
 from harness.ranks import find_place, without_place
 from harness.runner.interrupts import Interrupts
 
@@ -36,7 +37,8 @@ class Ending:
 class Guard:
     """A process that ends the open launches if this one is killed before it can.
 
-    It is started once a sweep, sleeps on a pipe meanwhile, and is gone when the sweep is.
+    It is started once a sweep, sleeps on a pipe meanwhile, and is gone when the sweep is. Without
+    one no launch may go on: LaunchError where no process can be started.
     """
 
     def __init__(self) -> None:
@@ -78,13 +80,19 @@ class Guard:
 
     @staticmethod
     def _start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", processes.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", processes.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LaunchError(
+                f"no process can be started here: {error.strerror}; raise the limit of processes "
+                "(ulimit -u, or the container's) or of open files (ulimit -n), and run again"
+            ) from error
 
 
 def new_launch_id() -> str:

@@ -26,6 +26,26 @@ OPEN_MPI_SIGNAL = """\
 prterun noticed that process rank 1 with PID 11025 on node vm exited on
 signal 9 (Killed).
 --------------------------------------------------------------------------"""
+NO_COMPONENT = """\
+It looks like MPI_INIT failed for some reason; your parallel process is
+likely to abort.  There are many reasons that a parallel process can
+fail during MPI_INIT; some of which are due to configuration or environment
+problems.  This failure appears to be an internal failure; here's some
+additional information (which may only be relevant to an Open MPI
+developer):
+
+  mca_base_framework_open on ompi_pml failed
+  --> Returned "Not found" (-13) instead of "Success" (0)"""
+PRTE_EXIT = """\
+prterun detected that one or more processes exited with non-zero status,
+thus causing the job to be terminated. The first process to do so was:
+
+   Process name: [prterun-vm-25925@1,1]
+   Exit code:    14"""
+NO_MPI = """\
+*** An error occurred in MPI_Init_thread
+*** on a NULL communicator
+*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,"""
 OPEN_MPI_4_SIGNAL = """\
 --------------------------------------------------------------------------
 Primary job  terminated normally, but 1 process returned
@@ -484,6 +504,22 @@ class TestTime:
         own = TRACEBACK.format(error="ValueError: odd")
         found = logs(launcher, r0=gave_up + lost, r1="x", r2=own)
         assert cause(found, n=3) == "rank 2: ValueError: odd"
+
+    @pytest.mark.parametrize(
+        ("ending", "before"),
+        [
+            (Ending(14, 1.0), ""),
+            # Its launcher hung, though all ranks had ended.
+            (Ending(None, 60.0, timed_out=True), "not done after 60 s (measure.timeout_s); "),
+        ],
+    )
+    def test_an_mpi_that_cannot_start(self, ending: Ending, before: str) -> None:
+        """Of ``OMPI_MCA_pml=nonexistent``, or a library that a component needs and is not there."""
+        found = logs(f"{NO_COMPONENT}\n{PRTE_EXIT}", r0="", r1=NO_MPI)
+        assert diagnose(ending, found, 60.0, 2).cause == (
+            f"{before}MPI cannot start: no pml component of Open MPI's works here; look at the "
+            "OMPI_MCA_ variables and at openmpi-mca-params.conf"
+        )
 
     def test_who_was_late_and_came_is_not_missing(self) -> None:
         later = STALL.replace("\n1: [", "\n0: [").partition("\n3: [")[0]

@@ -61,6 +61,21 @@ def file_sha256(path: Path | str) -> str:
     return _again_if_stale(read)
 
 
+def read_end(path: Path | str, most_bytes: int) -> bytes:
+    """Return the last ``most_bytes`` of a regular file of any size; errors as ``read_file``."""
+
+    def read() -> bytes:
+        with _regular(path) as descriptor:
+            os.lseek(descriptor, max(0, os.fstat(descriptor).st_size - most_bytes), os.SEEK_SET)
+            parts, left = [], most_bytes  # not more of one that somebody still writes to
+            while left > 0 and (part := os.read(descriptor, min(left, _PART_BYTES))):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts)
+
+    return _again_if_stale(read)
+
+
 def read_input(path: Path | str, limit_bytes: int, wait_s: float | None = None) -> bytes:
     """Return what is in a file, or comes out of a pipe or a device; UnfitError for too much of it.
 

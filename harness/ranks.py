@@ -43,6 +43,22 @@ _VARIABLES: tuple[tuple[str, str, str, str, str], ...] = (
 )
 
 
+#: What a launcher sets for each rank, and nothing outside may have set for all of them. Slurm's and
+#: PMI's are not here: a batch system's are about the job as well.
+_OF_RANKS = frozenset(
+    name for _, *names in _VARIABLES for name in names if not name.startswith(("SLURM_", "PMI_"))
+) - {""}
+
+
+def without_place(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without another launch's ranks, for a launcher that starts a new one.
+
+    Many a job's script exports RANK and LOCAL_RANK. Handed on by a launcher that sets others, they
+    would tell all ranks the same: one log for all, and the same cores.
+    """
+    return {name: value for name, value in environ.items() if name not in _OF_RANKS}
+
+
 def find_place(environ: Mapping[str, str]) -> RankPlace | None:
     """Return this process's place, or None where no launcher started it."""
     for launcher, *names in _VARIABLES:

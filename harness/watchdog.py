@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 
 from harness.digits import whole
 from harness.processes import MARKER, read_process
@@ -69,7 +70,7 @@ def _watch(deadline: float, stacks_at: float, pid: int, born: int | None) -> Non
         if not told and time.monotonic() >= stacks_at:
             told = True
             _tell_stacks()
-        if born is not None and _start_time(pid) != born:
+        if born is not None and _is_gone(pid, born):
             _leave("the process that started this launch is gone")
     _leave("the launch's time limit is over")
 
@@ -87,12 +88,17 @@ def _tell_stacks() -> None:
             text = (
                 f"hvdscale: the time limit is near; thread {names.get(ident, ident)} is at\n{stack}"
             )
-            os.write(2, text.encode(errors="replace"))
+            _say(text)
 
 
 def _leave(why: str) -> None:
-    os.write(2, f"hvdscale: {why}; this rank ends\n".encode())
+    _say(f"hvdscale: {why}; this rank ends\n")
     os._exit(EXIT_CODE)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # closed, or on a full disk: this thread goes on all the same
+        os.write(2, text.encode(errors="replace"))
 
 
 def _command(pid: int) -> str:
@@ -112,6 +118,21 @@ def _ancestors() -> set[int]:
         process = read_process(pid)
         pid = process.parent if process is not None else 0
     return found
+
+
+def _is_gone(pid: int, born: int) -> bool:
+    """Say whether the process that was ``born`` then has ended.
+
+    A rank that has run out of file descriptors cannot look into /proc, and asks the kernel.
+    """
+    process = read_process(pid)
+    if process is not None:
+        return process.started != born or process.state in "ZX"
+    try:
+        os.kill(pid, 0)
+    except OSError:  # there is none, or one of somebody else's
+        return True
+    return False
 
 
 def _start_time(pid: int) -> int | None:

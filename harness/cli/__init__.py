@@ -6,6 +6,7 @@ nothing written; 130 interrupted; 141 the reader of the output is gone.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         give_up_stdout()
         return BROKEN_PIPE
     except OSError as error:
+        if (gone := _working_folder_fault()) is not None:
+            return _complain(f"the working folder: {gone}; cd to a folder that is there", 2)
         if not is_of_output(error):
             raise
         give_up_stdout()
@@ -64,6 +67,15 @@ def _run(argv: list[str]) -> int:
             raise
         return _complain(" ".join(str(error).split()), 2)
     return code if isinstance(code, int) else 0
+
+
+def _working_folder_fault() -> str | None:
+    """Say what is wrong with the folder that relative paths begin in; None where nothing is."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def _is_workload_error(error: Exception) -> bool:

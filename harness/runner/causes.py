@@ -78,6 +78,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"Address already in use|EADDRINUSE", "address already in use (a network port)"),
         (r"No space left on device", "no space left on device"),
+        (
+            r"mca_base_framework_open on (?:ompi_)?(\w+) failed",  # Open MPI's name of a part
+            "MPI cannot start: no {0} component of Open MPI's works here; look at the OMPI_MCA_ "
+            "variables and at openmpi-mca-params.conf",
+        ),
+        (r"It looks like MPI_INIT failed", "MPI cannot start; the launcher's log says more"),
         (r"not enough slots available", "the launcher has too few slots for the ranks"),
         (
             r"[Hh]ost key verification failed|Permission denied \(publickey",

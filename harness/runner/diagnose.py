@@ -115,8 +115,9 @@ def _timed_out(
     absent = sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
     if missing := awaited(lines):
         return f"{cause}; Horovod was waiting for rank {missing}"
-    if never := _not_started(logs):
-        return f"{cause}; {never}"
+    # A launcher may hang though its ranks have ended, and it has said why.
+    if said := _not_started(logs) or known_cause(logs.launcher):
+        return f"{cause}; {said}"
     if absent:
         return f"{cause}; rank {named(absent)} never started its log"
     return f"{cause}; {where}" if (where := places(logs)) else cause

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import processes
-from harness.ranks import find_place
+from harness.errors import LaunchError
+from harness.ranks import find_place, without_place
 from harness.runner.interrupts import Interrupts
 
 
@@ -36,7 +37,8 @@ class Ending:
 class Guard:
     """A process that ends the open launches if this one is killed before it can.
 
-    It is started once a sweep, sleeps on a pipe meanwhile, and is gone when the sweep is.
+    It is started once a sweep, sleeps on a pipe meanwhile, and is gone when the sweep is. Without
+    one no launch may go on: LaunchError where no process can be started.
     """
 
     def __init__(self) -> None:
@@ -78,13 +80,19 @@ class Guard:
 
     @staticmethod
     def _start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", processes.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", processes.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LaunchError(
+                f"no process can be started here: {error.strerror}; raise the limit of processes "
+                "(ulimit -u, or the container's) or of open files (ulimit -n), and run again"
+            ) from error
 
 
 def new_launch_id() -> str:
@@ -105,16 +113,18 @@ def run_launch(
 ) -> Ending:
     """Start a launch, wait for it, and leave no process of it; its output goes to ``log``.
 
-    ``env`` is added to this process's own. Never raises for what the launch does. ``signalled_s``
-    is for jobs of a batch system, which sends its signal to the ranks as to us: those may end of it
-    first, so that a launch that failed waits so long for the signal that would explain it.
+    ``env`` is added to this process's own, without a place that another launcher gave it. Never
+    raises for what the launch does. ``signalled_s`` is for jobs of a batch system, which sends its
+    signal to the ranks as to us: those may end of it first, so that a launch that failed waits so
+    long for the signal that would explain it.
     """
     started, killed_before = time.monotonic(), _oom_kills()
     guard.begin(launch_id)  # before the start: there is no moment in which nobody knows of it
     process: subprocess.Popen[bytes] | None = None
     problem, timed_out = "", False
     try:
-        process = _start(argv, {**os.environ, **env, processes.MARKER: launch_id}, log)
+        everything = {**without_place(os.environ), **env, processes.MARKER: launch_id}
+        process = _start(argv, everything, log)
         guard.begin(launch_id, process.pid)
         timed_out = _wait(process, timeout_s, interrupts)
     except OSError as error:

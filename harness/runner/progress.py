@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 from harness.record import RunRecord, Training
 
@@ -52,11 +52,37 @@ class _Count:
         return f"about {duration(mean_s * (self.total - self.done))} left"
 
 
+class _Forgiving:
+    """A stream that may be full or gone: nobody can read it, which is no reason to end a sweep.
+
+    A terminal is gone when its window was closed and its hang-up was ignored.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
+def _forgiving(stream: TextIO) -> IO[str]:
+    return cast("IO[str]", _Forgiving(stream))
+
+
 class PlainReport:
     """One line a launch."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream = _forgiving(stream)
         self._count = _Count()
 
     def begin(self, name: str, total: int, done: int) -> None:
@@ -76,8 +102,7 @@ class PlainReport:
 
     def note(self, text: str) -> None:
         """See ``Report``."""
-        with suppress(OSError):  # nobody can read it, which is no reason to end the sweep
-            print(text, file=self._stream, flush=True)
+        print(text, file=self._stream, flush=True)
 
 
 class BarReport:
@@ -145,7 +170,7 @@ def reporter(stream: TextIO | None = None) -> Iterator[Report]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[left]}", markup=False),
         TextColumn("{task.fields[point]}", markup=False),
-        console=Console(file=out),  # rich itself keeps to NO_COLOR
+        console=Console(file=_forgiving(out)),  # rich itself keeps to NO_COLOR
         auto_refresh=False,
     ) as progress:
         yield BarReport(progress)

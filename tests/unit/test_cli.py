@@ -209,6 +209,24 @@ class TestErrors:
         with pytest.raises(ZeroDivisionError):
             cli.main(["run", "x"])
 
+    @pytest.mark.parametrize("command", ["validate demo", "run demo --dry-run", "train demo"])
+    def test_a_working_folder_that_was_removed(self, command: str, tmp_path: Path) -> None:
+        here = tmp_path / "here"
+        here.mkdir()
+        done = subprocess.run(
+            ["bash", "-c", f"rmdir '{here}'; '{sys.executable}' -m harness {command}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=here,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        assert done.returncode == 2
+        assert done.stderr == (
+            "hvdscale: error: the working folder: No such file or directory; cd to a folder that "
+            "is there\n"
+        )
+
     def test_a_reader_that_left_is_no_error(self, tmp_path: Path) -> None:
         factories.write_results(tmp_path / "s", factories.records())
         command = f"'{sys.executable}' -m harness ls '{tmp_path}' --json | head -c 1"

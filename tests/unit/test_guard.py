@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from harness.errors import LaunchError
 from harness.runner.interrupts import SIGNALS
 from harness.runner.launcher import Guard
 
@@ -20,6 +24,15 @@ def test_the_runners_signals_do_not_end_the_guard(number: signal.Signals) -> Non
         _wait_until_it_ignores(process.pid, signal.SIGTERM)
         process.send_signal(number)
     assert process.returncode == 0
+
+
+def test_where_no_process_can_be_started_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(LaunchError, match="no process can be started here: Resource temporarily"):
+        Guard()
 
 
 def _wait_until_it_ignores(pid: int, number: signal.Signals) -> None:

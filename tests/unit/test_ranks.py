@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
 from harness.ranks import RankPlace, find_place
+from harness.runner.interrupts import interrupts
+from harness.runner.launcher import Guard, run_launch
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 HOROVODRUN = {
@@ -96,6 +102,23 @@ def test_local_size_under_srun(counts: str, node: str, size: int) -> None:
 def test_local_size_is_zero_where_nobody_tells() -> None:
     place = find_place({k: v for k, v in OPENMPI.items() if k != "OMPI_COMM_WORLD_LOCAL_SIZE"})
     assert place == RankPlace("mpirun", 2, 6, 2, 0)
+
+
+@pytest.mark.parametrize("outer", [TORCHRUN, HOROVODRUN, OPENMPI])
+def test_a_launch_has_no_place_from_outside(
+    outer: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All ranks would take it for theirs: many a job's script exports RANK and LOCAL_RANK."""
+    for name, value in {**outer, "SLURM_PROCID": "0"}.items():
+        monkeypatch.setenv(name, value)
+    program = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
+    log = tmp_path / "launcher.log"
+    with Guard() as guard, interrupts() as stop:
+        ending = run_launch(program, MPICH, "a1", log, 60.0, guard, stop)
+    assert ending.exit_code == 0
+    found = json.loads(log.read_text())
+    assert find_place(found) == find_place(MPICH)
+    assert found["SLURM_PROCID"] == "0"
 
 
 @pytest.mark.parametrize("environ", [TORCHRUN, SRUN])

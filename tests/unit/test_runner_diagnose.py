@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import io
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +26,26 @@ OPEN_MPI_SIGNAL = """\
 prterun noticed that process rank 1 with PID 11025 on node vm exited on
 signal 9 (Killed).
 --------------------------------------------------------------------------"""
+NO_COMPONENT = """\
+It looks like MPI_INIT failed for some reason; your parallel process is
+likely to abort.  There are many reasons that a parallel process can
+fail during MPI_INIT; some of which are due to configuration or environment
+problems.  This failure appears to be an internal failure; here's some
+additional information (which may only be relevant to an Open MPI
+developer):
+
+  mca_base_framework_open on ompi_pml failed
+  --> Returned "Not found" (-13) instead of "Success" (0)"""
+PRTE_EXIT = """\
+prterun detected that one or more processes exited with non-zero status,
+thus causing the job to be terminated. The first process to do so was:
+
+   Process name: [prterun-vm-25925@1,1]
+   Exit code:    14"""
+NO_MPI = """\
+*** An error occurred in MPI_Init_thread
+*** on a NULL communicator
+*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,"""
 OPEN_MPI_4_SIGNAL = """\
 --------------------------------------------------------------------------
 Primary job  terminated normally, but 1 process returned
@@ -483,6 +505,22 @@ class TestTime:
         found = logs(launcher, r0=gave_up + lost, r1="x", r2=own)
         assert cause(found, n=3) == "rank 2: ValueError: odd"
 
+    @pytest.mark.parametrize(
+        ("ending", "before"),
+        [
+            (Ending(14, 1.0), ""),
+            # Its launcher hung, though all ranks had ended.
+            (Ending(None, 60.0, timed_out=True), "not done after 60 s (measure.timeout_s); "),
+        ],
+    )
+    def test_an_mpi_that_cannot_start(self, ending: Ending, before: str) -> None:
+        """Of ``OMPI_MCA_pml=nonexistent``, or a library that a component needs and is not there."""
+        found = logs(f"{NO_COMPONENT}\n{PRTE_EXIT}", r0="", r1=NO_MPI)
+        assert diagnose(ending, found, 60.0, 2).cause == (
+            f"{before}MPI cannot start: no pml component of Open MPI's works here; look at the "
+            "OMPI_MCA_ variables and at openmpi-mca-params.conf"
+        )
+
     def test_who_was_late_and_came_is_not_missing(self) -> None:
         later = STALL.replace("\n1: [", "\n0: [").partition("\n3: [")[0]
         verdict = diagnose(
@@ -559,6 +597,34 @@ class TestLogs:
         assert found.launcher_tail() == last
         assert len(found.launcher) == 100
 
+    def test_an_exception_of_a_megabyte_is_found(self, tmp_path: Path) -> None:
+        """As a library raises it that prints a whole tensor."""
+        (tmp_path / "rank-0.log").write_text(
+            f"{'y' * 1_000_000}\nTraceback (most recent call last):\n"
+            f"ValueError: {'z' * 1_000_000}\n"
+        )
+        found = read_logs(tmp_path)
+        assert max(map(len, found.ranks[0].tail)) == 500
+        cause = diagnose(Ending(1, 1.0), found, 60.0, 1).cause
+        assert cause.startswith("rank 0: ValueError: zzz")
+
+    @pytest.mark.parametrize("name", ["rank-1.log", "launcher.log"])
+    @pytest.mark.parametrize("what", ["pipe", "folder", "loop"])
+    def test_a_log_that_is_none_is_said_to_be(self, tmp_path: Path, name: str, what: str) -> None:
+        path = tmp_path / name
+        make = {"pipe": os.mkfifo, "folder": os.mkdir, "loop": lambda p: os.symlink(p, p)}
+        make[what](path)
+        (tmp_path / "rank-0.log").write_text("ValueError: why\n")
+        found = read_logs(tmp_path)
+        tail = found.launcher if name == "launcher.log" else found.ranks[1].tail
+        assert len(tail) == 1
+        assert tail[0].startswith("(this log cannot be read: ")
+        assert diagnose(Ending(1, 1.0), found, 60.0, 2).cause == "rank 0: ValueError: why"
+
+    def test_a_folder_that_is_gone_has_no_logs(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        assert read_logs(tmp_path / "gone") == read_logs(tmp_path / "file") == Logs((), ())
+
     def test_ranks_are_in_numeric_order(self, tmp_path: Path) -> None:
         for rank in (10, 2, 0):
             (tmp_path / f"rank-{rank}.log").write_text(f"{rank}\n")
@@ -620,6 +686,19 @@ class TestProgress:
         PlainReport(stream).note("x" * 500)
         assert stream.getvalue() == "x" * 500 + "\n"
 
+    def test_a_closed_terminal_does_not_end_the_sweep(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As of ``trap '' HUP`` and a window that is closed."""
+        monkeypatch.setenv("TERM", "xterm")
+        stream = ClosedTerminal()
+        with reporter(stream) as report:
+            report.begin("sweep", 2, 0)
+            report.launching("point 1")
+            report.finished("point 1", factories.failure(factories.config()), 1.0)
+            report.note("the end")
+        assert stream.getvalue()
+
     def test_a_log_on_a_full_disk_does_not_end_the_sweep(self) -> None:
         with open("/dev/full", "w", buffering=1) as stream:
             PlainReport(stream).note("x")
@@ -633,6 +712,22 @@ class TestProgress:
     )
     def test_durations(self, seconds: float, text: str) -> None:
         assert duration(seconds) == text
+
+
+class ClosedTerminal(io.StringIO):
+    """A terminal whose window is closed as soon as something was written."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self.getvalue():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.getvalue():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 class Terminal(io.StringIO):

@@ -82,8 +82,27 @@ def test_it_ends_a_rank_whose_main_thread_is_stuck() -> None:
     assert rank.returncode == 124
 
 
-def test_a_runner_that_lives_is_no_reason() -> None:
-    rank = start(RANK, "60", **{watchdog.RUNNER_PID: str(os.getpid())})
+#: What a rank may have done to what it writes to, and to its descriptors.
+CLOSED = "os.close(2)"
+FULL = "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"
+NO_DESCRIPTORS = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"
+
+
+@pytest.mark.parametrize("before", [CLOSED, FULL])
+def test_a_rank_that_cannot_say_so_ends_all_the_same(before: str) -> None:
+    rank = start(RANK.replace("time.sleep", f"{before}; time.sleep"), "0.3")
+    try:
+        rank.wait(timeout=30)
+    finally:
+        rank.kill()
+        rank.communicate()
+    assert rank.returncode == watchdog.EXIT_CODE
+
+
+@pytest.mark.parametrize("before", ["pass", NO_DESCRIPTORS])
+def test_a_runner_that_lives_is_no_reason(before: str) -> None:
+    program = RANK.replace("time.sleep", f"{before}; time.sleep")
+    rank = start(program, "60", **{watchdog.RUNNER_PID: str(os.getpid())})
     try:
         assert rank.stdout is not None
         rank.stdout.readline()

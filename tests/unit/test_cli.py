@@ -321,6 +321,22 @@ class TestLs:
         assert "stress_strain horovod/mpi 2 batch 75  2 done" in out
         assert "no-sweep" not in out
 
+    @pytest.mark.parametrize("named", ["stress-strain-weak", "stress_strain_weak", "my.yaml"])
+    def test_one_sweep_by_its_name_its_preset_or_its_file(
+        self,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        named: str,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("my.yaml").write_text("name: stress-strain-weak\nworkload: {name: stress_strain}\n")
+        kept = [factories.record(factories.config("none"))]
+        for name in ("stress-strain-weak", "other"):
+            factories.write_results(tmp_path / "results" / name, kept)
+        assert cli.main(["ls", named]) == 0
+        assert capsys.readouterr().out.startswith("stress-strain-weak: 1 point, 1/1 launches done")
+
     def test_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         factories.write_results(tmp_path / "hand", [factories.record(factories.config("none"))])
         assert cli.main(["ls", str(tmp_path / "hand"), "--json"]) == 0

@@ -221,6 +221,14 @@ class TestErrors:
         )
         assert (done.stdout, done.stderr) == ("[", "")
 
+    def test_a_reader_that_left_is_no_failed_run(self, tmp_path: Path) -> None:
+        factories.write_results(tmp_path / "s", factories.records())
+        reader, writer = os.pipe()
+        os.close(reader)
+        argv = [sys.executable, "-m", "harness", "ls", str(tmp_path)]
+        with os.fdopen(writer) as stdout:
+            assert subprocess.run(argv, stdout=stdout, check=False, cwd=ROOT).returncode == 141
+
 
 class TestStreams:
     """Whatever the shell made of stdout and stderr: no traceback, and the right exit code."""

@@ -55,6 +55,10 @@ def _run(argv: list[str]) -> int:
     usage_error = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
     try:
         code = app(argv, prog_name="hvdscale", standalone_mode=False)
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # typer makes an exit code 1 of it
+            raise error.__context__ from None
+        raise
     except HarnessError as error:
         return _complain(str(error), error.exit_code)
     except typer.Abort:

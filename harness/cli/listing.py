@@ -26,8 +26,8 @@ def command_ls(path: Path, as_json: bool) -> int:
     """
     from harness.runner.listing import list_sweep
 
-    if not path.exists() and (RESULTS / path / "sweep.json").is_file():
-        path = RESULTS / path  # a sweep's name, as `collect` and `plot` take it
+    if not os.path.isdir(path):
+        path = _sweep_named(path)
     if (path / "sweep.json").is_file():
         found: list[SweepState | tuple[Path, StoreError]] = [list_sweep(path)]
     else:
@@ -43,6 +43,13 @@ def command_ls(path: Path, as_json: bool) -> int:
     for one in found if not as_json else ():
         print(f"{one[0].name}: cannot be read: {one[1]}" if isinstance(one, tuple) else one.text())
     return int(any(isinstance(one, tuple) for one in found))
+
+
+def _sweep_named(path: Path) -> Path:
+    """Return the folder of a sweep by its name, preset or file, as `collect` does; or ``path``."""
+    preset = _preset_folder(str(path), RESULTS)
+    there = (RESULTS / path, *([preset] if preset is not None else []))
+    return next((folder for folder in there if _has(folder, "sweep.json")), path)
 
 
 def _listed(folder: Path) -> SweepState | tuple[Path, StoreError]:

@@ -295,5 +295,8 @@ def _from_exit(ending: Ending, logs: Logs, world_size: int) -> str:
         return missing
     telling = (x for x in reversed(logs.launcher) if x.strip(" -=") and not _NOISE.search(x))
     last = "" if code < 0 else next(telling, "")  # a killed program's last line is about its work
+    if code > 0 and not exit_name(code).startswith("exit"):  # handed on from a rank
+        said = f"{_hint(code)}; the launcher does not say which" + (f": {last}" if last else "")
+        return f"a rank ended with {exit_name(code)}{said}{started}"
     said = f": {last}" if last else _hint(code)
     return f"the launcher ended with {exit_name(code)}{said}{started}"

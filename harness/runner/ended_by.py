@@ -25,7 +25,15 @@ _TAKEN_BACK = Verdict(
 _NODE_DOWN = Verdict("failed", "a node of the job went down")
 _CANCELLED = Verdict("cancelled", "the job was cancelled (scancel)")
 _NO_ANSWER = Verdict("cancelled", "the job was asked to end (SIGTERM); Slurm did not say why")
+_TOLD = Verdict("cancelled", "the runner was asked to end (SIGTERM)")
+_HUNG_UP = Verdict("cancelled", "the runner's terminal was closed (SIGHUP)")
 _ASKED = Verdict("cancelled", "the runner was asked to end (SIGTERM), and its job was not")
+#: Where nobody is to be asked; any other signal is Ctrl-C's.
+_OF_SIGNAL: dict[signal.Signals | None, Verdict] = {
+    TIME_NEAR: _TIME_WAS_NEAR,
+    signal.SIGTERM: _TOLD,
+    signal.SIGHUP: _HUNG_UP,
+}
 
 
 def ended_by(number: signal.Signals | None, machine: Machine) -> Verdict:
@@ -35,7 +43,7 @@ def ended_by(number: signal.Signals | None, machine: Machine) -> Verdict:
     it is asked; where it does not answer in time, the cause says so.
     """
     if machine.slurm is None or number not in (signal.SIGTERM, TIME_NEAR):
-        return _TIME_WAS_NEAR if number == TIME_NEAR else INTERRUPTED
+        return _OF_SIGNAL.get(number, INTERRUPTED)
     job = _ask(machine.slurm)
     if number == TIME_NEAR:
         # A site may have the warning sent before a preemption, too (send_user_signal).

@@ -52,7 +52,7 @@ class Quarantine:
         try:
             record = read_decided(path, run_id, memo)
         except BrokenError as error:
-            return str(error)
+            return str(error).removeprefix(f"{path}: ")  # who asks knows the path
         return raw_fault(self.runs, record) or record
 
     def _is_bad(self, path: Path, run_id: str) -> bool:

@@ -239,6 +239,14 @@ class TestErrors:
         )
         assert (done.stdout, done.stderr) == ("[", "")
 
+    def test_a_reader_that_left_is_no_failed_run(self, tmp_path: Path) -> None:
+        factories.write_results(tmp_path / "s", factories.records())
+        reader, writer = os.pipe()
+        os.close(reader)
+        argv = [sys.executable, "-m", "harness", "ls", str(tmp_path)]
+        with os.fdopen(writer) as stdout:
+            assert subprocess.run(argv, stdout=stdout, check=False, cwd=ROOT).returncode == 141
+
 
 class TestStreams:
     """Whatever the shell made of stdout and stderr: no traceback, and the right exit code."""
@@ -338,6 +346,22 @@ class TestLs:
         assert "hand: 2 points, 2/2 launches done, 1 attempt without a measurement" in out
         assert "stress_strain horovod/mpi 2 batch 75  2 done" in out
         assert "no-sweep" not in out
+
+    @pytest.mark.parametrize("named", ["stress-strain-weak", "stress_strain_weak", "my.yaml"])
+    def test_one_sweep_by_its_name_its_preset_or_its_file(
+        self,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        named: str,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("my.yaml").write_text("name: stress-strain-weak\nworkload: {name: stress_strain}\n")
+        kept = [factories.record(factories.config("none"))]
+        for name in ("stress-strain-weak", "other"):
+            factories.write_results(tmp_path / "results" / name, kept)
+        assert cli.main(["ls", named]) == 0
+        assert capsys.readouterr().out.startswith("stress-strain-weak: 1 point, 1/1 launches done")
 
     def test_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         factories.write_results(tmp_path / "hand", [factories.record(factories.config("none"))])

@@ -92,8 +92,10 @@ def test_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_outside_of_a_job_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "job", None)
-    assert ended_by(signal.SIGTERM, ALONE) == INTERRUPTED
-    assert ended_by(signal.SIGINT, in_job()) == INTERRUPTED
+    for machine in (ALONE, in_job()):
+        assert ended_by(signal.SIGINT, machine) == INTERRUPTED
+        assert "terminal was closed (SIGHUP)" in ended_by(signal.SIGHUP, machine).cause
+    assert ended_by(signal.SIGTERM, ALONE).cause == "the runner was asked to end (SIGTERM)"
     assert ended_by(TIME_NEAR, ALONE).status == "timeout"
 
 

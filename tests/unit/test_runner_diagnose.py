@@ -242,6 +242,15 @@ def test_a_killed_launcher_is_not_what_was_said_last() -> None:
     assert cause(logs(said, r0="", r1="")).endswith("exit code 1: mpirun: odd: no such option")
 
 
+def test_a_rank_whose_end_its_launcher_tells_by_its_exit_code_alone() -> None:
+    """As Open MPI 5 ends where a rank was killed while it first spoke to ``mpirun``."""
+    said = "[n1:544] PMIX ERROR: PMIX_ERR_UNREACH in file connection_hdlr.c at line 121"
+    told = "a rank ended with signal SIGKILL: killed from outside, often for memory; the launcher "
+    ending = Ending(exit_code=137, wall_s=3.0)
+    assert cause(logs("", r0="", r1=""), ending) == f"{told}does not say which"
+    assert cause(logs(said, r0="", r1=""), ending) == f"{told}does not say which: {said}"
+
+
 @pytest.mark.parametrize(
     ("launcher", "code", "expected"),
     [

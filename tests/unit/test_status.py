@@ -398,7 +398,7 @@ def test_an_array_of_another_cluster_with_the_same_id(study: Study) -> None:
 def test_an_array_that_sbatch_refused_is_missing(study: Study) -> None:
     slurm = Slurm([])
     status = study.submit(job=None).status(slurm)
-    assert launch(status, SMALL, 0).why == "never launched"
+    assert launch(status, SMALL, 0).why == "no launch of it has come to an end"
     assert slurm.asked == []
     assert study.status(NO_SLURM).counts() == Counter(missing=6)
 

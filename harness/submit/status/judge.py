@@ -178,7 +178,7 @@ def _over(run_id: str, known: Evidence) -> _Verdict:
     if place is None:
         if failure is not None:
             return _Verdict("failed", failure.cause, log=failure.log)
-        return _Verdict("missing", "never launched")
+        return _Verdict("missing", "no launch of it has come to an end")
     file, name = known.files.get(place.key), known.job_id(place)
     newer = failure is not None and (
         failure.started_at >= place.array.submitted_at

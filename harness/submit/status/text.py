@@ -154,8 +154,8 @@ def _advice(status: SweepStatus) -> list[str]:
     if not counts["failed"] + counts["missing"]:
         return []
     return [
-        "No submitted job is to do what failed or is missing: submit the sweep again (or run it), "
-        "and that alone is done"
+        "No submitted job is to do what failed or is missing, and what `hvdscale run` is at now is "
+        "not seen here: submit the sweep again (or run it), and that alone is done"
     ]
 
 

@@ -85,7 +85,7 @@ def diagnose(
         return Verdict("stalled", stalled(everything))
     if ending.timed_out:
         return Verdict("timeout", _timed_out(ending, logs, timeout_s, world_size, everything))
-    if (mute := _mute(logs)) is not None:
+    if (mute := _mute(logs, world_size)) is not None:
         return Verdict("stalled", mute)
     killed = ending.exit_code is not None and ending.exit_code < 0
     found = _from_memory(ending, logs) or _from_ranks(logs, killed) or _not_started(logs)
@@ -123,17 +123,21 @@ def _timed_out(
     return f"{cause}; {where}" if (where := places(logs)) else cause
 
 
-def _mute(logs: Logs) -> str | None:
+def _mute(logs: Logs, world_size: int) -> str | None:
     """Name the ranks that said nothing where the others, over Gloo, waited for them in vain."""
-    waited_s = max((unanswered_s(log.tail) or 0.0 for log in logs.ranks), default=0.0)
+    waited = {r.rank: s for r in logs.ranks if (s := unanswered_s(r.tail)) is not None}
     errors = {log.rank: _last_error(log.tail) for log in logs.ranks}
-    silent = [rank for rank, error in errors.items() if error is None]
+    silent = [rank for rank, error in errors.items() if error is None and rank not in waited]
+    absent = sorted(set(range(world_size)) - set(errors))
     own = any(error is not None and not _CONSEQUENCE.search(error) for error in errors.values())
-    if not waited_s or not silent or own:
+    if not waited or own or not (silent or absent):
         return None
+    longest = f"{max(waited.values()):g} s"
+    if absent:
+        return f"rank {named(absent)} never started its log; the others waited {longest} for it"
     return (
-        f"rank {named(silent)} did not answer for {waited_s:g} s: stopped, stuck in a driver or a "
-        "file system, or cut off from the others"
+        f"rank {named(silent)} did not answer for {longest}: stopped, stuck in a driver or a file "
+        "system, or cut off from the others"
     )
 
 
@@ -190,11 +194,23 @@ def _ends_traceback(line: str) -> bool:
 def _from_tagged(logs: Logs) -> str | None:
     """Return the exception of a rank that fell before it had a log of its own."""
     for rank, lines in _by_tag(logs.launcher).items():
-        kept = tuple(line for line in lines if not _LAUNCHERS_OWN.search(line))
+        kept = _without_launchers_own(lines)
         error = _last_error(kept)
         if error is not None and not _CONSEQUENCE.search(error := whole_message(error, kept)):
             return f"rank {rank}: {error}" if rank else error
     return None
+
+
+def _without_launchers_own(lines: Iterable[str]) -> tuple[str, ...]:
+    """Leave out what a launcher raises because a rank failed, and the traceback that it ends."""
+    kept: list[str] = []
+    for line in lines:
+        if not _LAUNCHERS_OWN.search(line):
+            kept.append(line)
+        elif line and not line[0].isspace():  # one that is indented is of the program's text
+            began = [at for at, told in enumerate(kept) if told.startswith(_TRACEBACK)]
+            del kept[began[-1] if began else len(kept) :]
+    return tuple(kept)
 
 
 def _by_tag(lines: tuple[str, ...]) -> dict[str, list[str]]:
@@ -250,6 +266,9 @@ def _from_launcher(logs: Logs) -> str | None:
         if code == _COMMAND_NOT_FOUND and (missing := _from_missing_command(logs.launcher)):
             return f"rank {rank}: {missing}"
         if code > 0 and (silent := _silent(logs, rank)) is not None:
+            own = _exit_codes(logs.launcher).get(silent)
+            if own and exit_name(own).startswith("exit"):  # a signal can be the launcher's own
+                return f"rank {silent} ended with {exit_name(own)}"
             return (
                 f"rank {silent} ended without a word (killed from outside, a crash in native code, "
                 f"or it left with exit code 0), and rank {rank} lost its connection to it"
@@ -260,6 +279,15 @@ def _from_launcher(logs: Logs) -> str | None:
         where = f" on {task.node}" if task is not None else ""
         return f"rank {rank}{where} ended with {exit_name(code)}{_hint(code)}"
     return _from_tagged(logs)
+
+
+def _exit_codes(lines: Iterable[str]) -> dict[int, int]:
+    """Return rank → the first exit code that a launcher told of it."""
+    found: dict[int, int] = {}
+    for match in _EXIT_CODE.finditer(re.sub(r"\s+", " ", "\n".join(lines))):
+        rank, code = (int(value) for value in match.groups() if value is not None)
+        found.setdefault(rank, code)
+    return found
 
 
 def _silent(logs: Logs, first: str) -> int | None:

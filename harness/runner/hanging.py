@@ -17,8 +17,12 @@ _MISSING_RANK = re.compile(r"^\s*([0-9]{1,9})(!?): \[")
 # As the watchdog writes it, and each frame as Python does.
 _STACK = re.compile(r"hvdscale: the time limit is near; thread MainThread is at$")
 _FRAME = re.compile(r'^  File "([^"]+)", line (\d+), in (\S+)$')
-# Gloo's ``unbound_buffer.cc``, of a peer that neither answers nor is gone.
-_GAVE_UP = re.compile(r"Timed out waiting (\d+)ms for (?:send|recv) operation")
+# Gloo's ``unbound_buffer.cc``, of a peer that neither answers nor is gone, and Horovod's
+# ``http_store.cc``, of one that does not come to where the ranks meet.
+_GAVE_UP = re.compile(
+    r"Timed out waiting (\d+)ms for (?:send|recv) operation"
+    r"|Wait timeout after (\d+) seconds for key\(s\)"
+)
 _MOST_PLACES = 4
 _MOST_RANKS = 5
 
@@ -41,7 +45,10 @@ def awaited(lines: Iterable[str]) -> str | None:
 
 def unanswered_s(lines: Iterable[str]) -> float | None:
     """Return how long a rank's Gloo waited for another one before it gave up; None if it didn't."""
-    return next((int(m[1]) / 1000 for line in lines if (m := _GAVE_UP.search(line))), None)
+    for line in lines:
+        if match := _GAVE_UP.search(line):
+            return int(match[1]) / 1000 if match[1] else float(match[2])
+    return None
 
 
 def _missing(lines: Iterable[str]) -> list[int]:

@@ -86,6 +86,10 @@ OTHERWISE = {
     ("mpirun", "hang"): _STALLED,
     ("horovodrun", "hang"): _STALLED,
     # Gloo waits for as long, and gives up.
+    ("horovodrun", "absent"): (
+        "stalled",
+        "rank 1 never started its log; the others waited {half} s for it",
+    ),
     ("horovodrun", "stop"): (
         "stalled",
         r"rank 1 did not answer for {half} s: stopped, stuck in a driver or a file system, or cut "

@@ -24,13 +24,13 @@ ENDING = {
     "mpirun": ("segv", "forward", "nan", "shape", "versions"),
     "horovodrun": ("leave", "late"),
 }
-#: Launcher, fault and time limit of sweeps that wait for their end, all at once. A rank that never
-#: comes needs no more time than its peer needs to have a log; the others must come to their window.
+#: Launcher, fault and time limit of sweeps that wait for their end, all at once. Gloo waits for a
+#: rank that never comes for half of it, and 30 s at least; the others must come to their window.
 WAITING = [
     ("mpirun", "hang", 120),
     ("horovodrun", "hang", 120),
     ("horovodrun", "stop", 100),
-    ("horovodrun", "absent", 30),
+    ("horovodrun", "absent", 60),
 ]
 if ALL:
     ENDING = dict.fromkeys(ENGINES, QUICK)

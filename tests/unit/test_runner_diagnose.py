@@ -69,6 +69,11 @@ improperly. There are three reasons this could occur:
     + "1. this process did not call init before exiting\n" * 20
 )
 HOROVODRUN_EXIT = """\
+Process 1 exit with status code 137.
+Terminating remaining workers after failure of Process 1.
+Process 0 exit with status code 1.
+Traceback (most recent call last):
+  File "horovod/runner/gloo_run.py", line 284, in launch_gloo
     raise RuntimeError('Horovod detected that one or more processes exited with non-zero '
 RuntimeError: Horovod detected that one or more processes exited with non-zero status, thus \
 causing the job to be terminated. The first process to do so was:
@@ -144,6 +149,7 @@ def cause(found: Logs, ending: Ending | None = None, n: int = 2) -> str:
         (OPEN_MPI_EXIT, "rank 1 ended with exit code 3"),
         (OPEN_MPI_LEFT, "rank 1 left before its time, without finishing MPI"),
         (HOROVODRUN_EXIT, KILLED),
+        (HOROVODRUN_EXIT.replace("137", "7"), "rank 1 ended with exit code 7"),
         (TORCHRUN_SIGNAL, KILLED),
         (TORCHRUN_EXIT, "rank 1 ended with exit code 3"),
         ("There are not enough slots available", "the launcher has too few slots for the ranks"),
@@ -280,6 +286,13 @@ def test_the_rank_that_lost_its_peer_is_not_the_cause() -> None:
     )
     assert found.startswith("rank 1 ended without a word")
     assert found.endswith("rank 0 lost its connection to it")
+    # It has no words, but the launcher tells its exit code, as that of the second to be noticed.
+    noticed = TORCHRUN_SIGNAL.replace("-15 (pid: 11289)  (SIGTERM)", "7 (pid: 11289) ")
+    noticed = noticed.replace("-9 (pid: 11290)  (SIGKILL)", "1 (pid: 11290) ")
+    lost = TRACEBACK.format(
+        error="RuntimeError: [gloo/pair.cc:544] Connection closed by peer [::1]"
+    )
+    assert cause(logs(noticed, r0="working", r1=lost)) == "rank 0 ended with exit code 7"
 
 
 @pytest.mark.parametrize("tag", ["[{}]<stderr>:", "[1,{}]<stderr>:", ""])
@@ -513,6 +526,17 @@ class TestTime:
         own = TRACEBACK.format(error="ValueError: odd")
         found = logs(launcher, r0=gave_up + lost, r1="x", r2=own)
         assert cause(found, n=3) == "rank 2: ValueError: odd"
+
+    def test_a_rank_that_never_came_to_gloo(self) -> None:
+        gave_up = (
+            "terminate called after throwing an instance of 'gloo::IoException'\n"
+            "  what():  [/tmp/horovod/common/gloo/http_store.cc:54] Wait timeout after 30 seconds "
+            "for key(s): 1. You may want to increase the timeout via HOROVOD_GLOO_TIMEOUT_SECONDS\n"
+        )
+        launcher = HOROVODRUN_EXIT.replace("137", "134").replace("name: 1", "name: 0")
+        verdict = diagnose(Ending(1, 35.0), logs(launcher, r0=gave_up), 60.0, 2)
+        assert verdict.status == "stalled"
+        assert verdict.cause == "rank 1 never started its log; the others waited 30 s for it"
 
     @pytest.mark.parametrize(
         ("ending", "before"),

@@ -1,7 +1,6 @@
 """``python -m tests.fuzz TARGET [-max_total_time=60] …``: fuzz a reader with atheris, by coverage.
 
-atheris is no dependency: ``pip install atheris`` where you want it. What follows the target is
-libFuzzer's; a folder of examples is a corpus.
+What follows the target is libFuzzer's; a folder of examples is a corpus.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _timed_out(
     if ending.stopped:
         who = ", ".join(ending.stopped)
         return f"{cause}; {who} was stopped (SIGSTOP, or a debugger)"
-    absent = sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
+    absent = _absent(logs, world_size)
     if missing := awaited(lines):
         return f"{cause}; Horovod was waiting for rank {missing}"
     # A launcher may hang though its ranks have ended, and it has said why.
@@ -123,12 +123,17 @@ def _timed_out(
     return f"{cause}; {where}" if (where := places(logs)) else cause
 
 
+def _absent(logs: Logs, world_size: int) -> list[int]:
+    """Return the ranks that have no log."""
+    return sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
+
+
 def _mute(logs: Logs, world_size: int) -> str | None:
     """Name the ranks that said nothing where the others, over Gloo, waited for them in vain."""
     waited = {r.rank: s for r in logs.ranks if (s := unanswered_s(r.tail)) is not None}
     errors = {log.rank: _last_error(log.tail) for log in logs.ranks}
     silent = [rank for rank, error in errors.items() if error is None and rank not in waited]
-    absent = sorted(set(range(world_size)) - set(errors))
+    absent = _absent(logs, world_size)
     own = any(error is not None and not _CONSEQUENCE.search(error) for error in errors.values())
     if not waited or own or not (silent or absent):
         return None
@@ -242,7 +247,7 @@ def _fatal(logs: Logs) -> tuple[str, int] | None:
     """Return (rank, exit code) of the rank that failed first; a negative code is a signal."""
     if (task := first_failed(logs.launcher)) is not None:
         return task.rank, task.code
-    text = re.sub(r"\s+", " ", "\n".join(logs.launcher))  # Open MPI breaks its lines anywhere
+    text = _flat(logs.launcher)
     root = text.partition(_ROOT_CAUSE)[2] or text
     # What torchrun observed first can be the rank that only lost its peer: a signal that did not
     # come from the launcher is the better cause, wherever in the list it stands.
@@ -251,10 +256,7 @@ def _fatal(logs: Logs) -> tuple[str, int] | None:
             rank, number = (value for value in match.groups() if value is not None)
             if where is root or int(number) != signal.SIGTERM:
                 return rank, -int(number)
-    if exited := _EXIT_CODE.search(root):
-        rank, code = (value for value in exited.groups() if value is not None)
-        return rank, int(code)
-    return None
+    return next(((str(rank), code) for rank, code in _exit_codes(root).items()), None)
 
 
 def _from_launcher(logs: Logs) -> str | None:
@@ -266,7 +268,7 @@ def _from_launcher(logs: Logs) -> str | None:
         if code == _COMMAND_NOT_FOUND and (missing := _from_missing_command(logs.launcher)):
             return f"rank {rank}: {missing}"
         if code > 0 and (silent := _silent(logs, rank)) is not None:
-            own = _exit_codes(logs.launcher).get(silent)
+            own = _exit_codes(_flat(logs.launcher)).get(silent)
             if own and exit_name(own).startswith("exit"):  # a signal can be the launcher's own
                 return f"rank {silent} ended with {exit_name(own)}"
             return (
@@ -281,10 +283,15 @@ def _from_launcher(logs: Logs) -> str | None:
     return _from_tagged(logs)
 
 
-def _exit_codes(lines: Iterable[str]) -> dict[int, int]:
-    """Return rank → the first exit code that a launcher told of it."""
+def _flat(lines: Iterable[str]) -> str:
+    """Return lines as one: Open MPI breaks its own anywhere."""
+    return re.sub(r"\s+", " ", "\n".join(lines))
+
+
+def _exit_codes(text: str) -> dict[int, int]:
+    """Return rank → the first exit code that a launcher told of it, in the order it told them."""
     found: dict[int, int] = {}
-    for match in _EXIT_CODE.finditer(re.sub(r"\s+", " ", "\n".join(lines))):
+    for match in _EXIT_CODE.finditer(text):
         rank, code = (int(value) for value in match.groups() if value is not None)
         found.setdefault(rank, code)
     return found
@@ -314,7 +321,7 @@ def _hint(code: int) -> str:
 
 
 def _from_exit(ending: Ending, logs: Logs, world_size: int) -> str:
-    absent = sorted(set(range(world_size)) - {log.rank for log in logs.ranks})
+    absent = _absent(logs, world_size)
     started = "" if not absent else f"; rank {named(absent)} never started its log"
     if ending.exit_code == 0:
         return f"ended with exit code 0, but wrote no record{started}"

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,9 +127,11 @@ def test_two_good_nodes_by_a_job(cluster: Cluster, tmp_path: Path, data_dir: Pat
     ]
     for name in ("n1", "n2"):
         assert f"eth0 {cluster.hosts.address(name)}" in said
-    # The link, by all that gradients could take here, both ways.
-    ends = [(way.source, way.target) for way in link(record, "gloo")]
-    assert sorted(ends) == [("n1", "n2"), ("n2", "n1")]
+    # The link, by all that gradients could take here, both ways in each look: what looks slow on
+    # these two cores is measured a second time.
+    both = Counter([("n1", "n2"), ("n2", "n1")])
+    ends = Counter((way.source, way.target) for way in link(record, "gloo"))
+    assert ends in (both, both + both)
     assert all(way.transfer_s and way.round_trip_s for way in link(record, "gloo"))
     assert "n1–n2" in said
     if link(record, "mpi"):

@@ -477,14 +477,14 @@ def which_outside(prefix: Path, name: str) -> Path | None:
 
 
 def run_quietly(argv: list[str], extra_env: Mapping[str, str] | None = None) -> str | None:
-    """Return a command's output (stdout, then stderr); None if it fails or takes over 30 s."""
+    """Return a command's output (stdout, then stderr); None if it fails or takes over 60 s."""
     try:
         done = subprocess.run(
             argv,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=30,
+            timeout=60,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **(extra_env or {})},
             check=False,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.integration.devtools import Page
@@ -19,7 +19,7 @@ ON_A_CLUSTER = "tests/integration/slurm/"
 ALONE = ROOT / "tests" / "integration"
 
 # An example that takes long on a busy machine is no failure: no test asserts a speed.
-settings.register_profile("project", deadline=None)
+settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
 
 

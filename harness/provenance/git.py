@@ -10,7 +10,7 @@ from typing import Any
 import harness
 from harness.provenance.notes import UnknownError
 
-_TIMEOUT_S = 10
+_TIMEOUT_S = 60
 
 
 def collect(folder: Path | None = None) -> dict[str, Any]:

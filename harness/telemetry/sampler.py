@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 0.1
 START_S = 60.0  # NVML may have to wake up the driver
-ANSWER_S = 30.0  # a sample that hangs in the driver, and a node that swaps
+ANSWER_S = 120.0  # a sample that hangs in the driver, and a node that swaps
 _END_S = 2.0
 _ERRORS = {kind.__name__: kind for kind in (LaunchError, MissingDependencyError)}
 

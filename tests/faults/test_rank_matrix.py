@@ -29,15 +29,15 @@ ENDING = {
 WAITING = [
     ("mpirun", "hang", 120),
     ("horovodrun", "hang", 120),
-    ("horovodrun", "stop", 100),
-    ("horovodrun", "absent", 60),
+    ("horovodrun", "stop", 120),
+    ("horovodrun", "absent", 120),
 ]
 if ALL:
     ENDING = dict.fromkeys(ENGINES, QUICK)
     WAITING = [
         (launcher, fault, seconds)
         for launcher in ENDING
-        for fault, seconds in (("hang", 120), ("stop", 100), ("absent", 60))
+        for fault, seconds in (("hang", 120), ("stop", 120), ("absent", 120))
     ]
 CASES = [(name, fault) for name, faults in ENDING.items() for fault in faults] + [
     (f"{launcher} {fault}", fault) for launcher, fault, _ in WAITING

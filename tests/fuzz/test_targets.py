@@ -23,7 +23,7 @@ def test_any_bytes(name: str, data: bytes) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_short_run_by_coverage(tmp_path: Path, name: str) -> None:
     seconds = os.environ.get("HVDSCALE_FUZZ_S", "5")
-    argv = [sys.executable, "-m", "tests.fuzz", name, f"-max_total_time={seconds}", "-timeout=20",
+    argv = [sys.executable, "-m", "tests.fuzz", name, f"-max_total_time={seconds}", "-timeout=300",
             "-rss_limit_mb=2048", f"-artifact_prefix={tmp_path}/"]  # fmt: skip
     done = subprocess.run(
         argv, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False

@@ -68,7 +68,7 @@ def run_program(
     spec_file = folder / "run.json"
     spec_file.write_bytes(spec_of(config, folder, here, data_dir).text())
     program = (str(PROGRAMS / f"{name}.py"), str(spec_file), *arguments)
-    command = build(config, here, str(spec_file), timeout_s=60, program=program)
+    command = build(config, here, str(spec_file), timeout_s=600, program=program)
     # An empty entry would be the working folder.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(

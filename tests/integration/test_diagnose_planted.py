@@ -28,7 +28,7 @@ placement: 1x2
 cores_per_rank: 1
 data: disk
 loader: {workers: 0}
-measure: {warmup_steps: 2, window_s: 0.2, min_steps: 20, blocks: 1, timeout_s: 200}
+measure: {warmup_steps: 2, window_s: 1, min_steps: 20, blocks: 1, timeout_s: 200}
 """
 PAIRED = f"""\
 name: paired

@@ -53,7 +53,7 @@ def start(
         config,
         machine,
         str(place / "run.json"),
-        timeout_s=60,
+        timeout_s=600,
         program=(program, str(place), engine, *ARGUMENTS),
     )
     done = subprocess.run(

@@ -82,7 +82,7 @@ def with_a_late_rank(
 ) -> list[dict[str, Any]]:
     """Run ``programs/planted.py`` with the product's launcher; return its answers."""
     argv = (*program(engine, backend, folder, data_dir), "late")
-    command = build(small(engine, backend), machine(), argv[1], timeout_s=60, program=argv)
+    command = build(small(engine, backend), machine(), argv[1], timeout_s=600, program=argv)
     launcher = subprocess.Popen(
         command.argv,
         env={**common_environment(), **command.env},
@@ -129,9 +129,13 @@ def test_the_clocks_say_the_same(late: list[dict[str, Any]]) -> None:
     assert (check["offsets_s"], check["error_s"]) == ([0.0, 0.0], 0.0)
     assert check["resolved"]
     assert check["skew_s"] > 0.9 * DELAY_S
-    # Of the same steps, disturbed as they may have been.
+    # Of the same steps, disturbed as they may have been. A rank that loses its core after it came
+    # is late in its phases and not by the clocks: of the median step that is not so.
+    by_clock_s = np.array(late[0]["waits_s"])
+    assert check["wait_s"] == pytest.approx(by_clock_s.mean())
     _, wait_s = split_sync(np.array([answer["planted"]["exposed_sync_s"] for answer in late]))
-    assert check["wait_s"] == pytest.approx(wait_s.mean(), abs=0.1 * DELAY_S)
+    found_s, told_s = (np.median(waits.mean(axis=0)) for waits in (by_clock_s, wait_s))
+    assert found_s == pytest.approx(told_s, abs=0.1 * DELAY_S)
 
 
 def ddp_environments() -> Iterator[dict[str, str]]:

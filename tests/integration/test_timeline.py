@@ -48,7 +48,8 @@ def test_time_is_within_the_step(found: dict[str, Any]) -> None:
     summary = read_summary(found["file"], STEPS)
     assert summary.allreduce is not None
     assert summary.allreduce.names == (BACKENDS[found["backend"]],)
-    assert summary.span_s < step_s  # it leaves out the first step's forward
+    # It leaves out the first step's forward; but the ranks of it do not begin at the same time.
+    assert summary.span_s < 1.5 * step_s
 
 
 def test_the_file_has_the_steps_between_start_and_stop_alone(found: dict[str, Any]) -> None:

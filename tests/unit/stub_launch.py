@@ -50,11 +50,13 @@ def main(how: str, run_file: Path) -> int:
             os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(300)
     if how == "daemon":
-        leave_daemon()
+        leave_daemon(run_file)
         commit(run_file)
         return 0
     if how == "daemon-without-marker":
-        leave_daemon(env={}, wait=True)
+        leave_daemon(run_file, env={})
+        rank_log.write_text("it is there\n")
+        time.sleep(300)
     return 9
 
 
@@ -83,8 +85,11 @@ def record_of(spec: RunSpec, attempt: int) -> RunRecord:
     )
 
 
-def leave_daemon(env: dict[str, str] | None = None, wait: bool = False) -> None:
-    """Leave a process in a session of its own that is nobody's child and does not take TERM."""
+def leave_daemon(run_file: Path, env: dict[str, str] | None = None) -> None:
+    """Leave a process in a session of its own that is nobody's child and does not take TERM.
+
+    Its command line has ``run_file``, so that a test can tell it from those of other tests.
+    """
     code = (
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -92,15 +97,13 @@ def leave_daemon(env: dict[str, str] | None = None, wait: bool = False) -> None:
         "time.sleep(300)\n"
     )
     child = subprocess.Popen(
-        [sys.executable, "-S", "-c", code],
+        [sys.executable, "-S", "-c", code, str(run_file)],
         stdout=subprocess.PIPE,
         start_new_session=True,
         env=env,
     )
     assert child.stdout is not None
     child.stdout.readline()
-    if wait:
-        time.sleep(300)
 
 
 if __name__ == "__main__":

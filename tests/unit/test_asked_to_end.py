@@ -80,7 +80,7 @@ def element(results: Path, machine: Machine) -> Summary:
         data_dir=results,
         placement=(1,),
         time_limit_s=600,
-        timeout_s=30.0,
+        timeout_s=240.0,
         configs=tuple(work.plan.points),
         resolved=tuple(work.plan.resolved[point_id(config)] for config in work.plan.points),
         elements=(Element(repeat=0, points=(0,), bases=()),),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import bench, raw
+from harness import bench, clock, raw
 from harness.analysis.unlike import shared_provenance
 from harness.config import RunConfig, run_id
 from harness.engines.api import PHASES
@@ -96,6 +96,7 @@ def spec(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Run
     pytest.importorskip("torch")
     monkeypatch.setattr(bench, "_redirect_output", lambda path: None)
     monkeypatch.setattr(bench.watchdog, "start", lambda timeout_s: None)
+    monkeypatch.setattr(clock, "NOTE_AFTER_S", 600.0)  # data that take long get a line of their own
     for name in ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
     config = RunConfig.model_validate(

@@ -72,9 +72,12 @@ def test_the_offset_is_within_half_of_the_least_round_trip(
     assert found.error_s == pytest.approx(rounds.min() / 2, rel=2e-4, abs=1e-9)
     wrong_by_s = found.offset_s - clock.offset_at(found.at_s)
     assert abs(wrong_by_s) <= found.error_s + 1e-9
-    # It is wrong by what the two ways differ.
-    there_s, back_s = legs_s[rounds.argmin()]
-    assert wrong_by_s == pytest.approx((back_s - there_s) / 2, rel=2e-4, abs=1e-9)
+    # It is wrong by what the two ways differ, of the shortest or of one that rounding makes so.
+    shortest = legs_s[rounds <= rounds.min() + 1e-9]
+    assert any(
+        wrong_by_s == pytest.approx((back_s - there_s) / 2, rel=2e-4, abs=1e-9)
+        for there_s, back_s in shortest
+    )
 
 
 @given(planted_clocks, ways, seeds)
@@ -187,7 +190,7 @@ class Together:
     """Ranks as threads: what each gathers is what all have brought."""
 
     def __init__(self, size: int) -> None:
-        self._barrier = threading.Barrier(size, timeout=20)
+        self._barrier = threading.Barrier(size, timeout=120)
         self._values: list[Any] = [None] * size
 
     def of(self, rank: int) -> Gatherer:

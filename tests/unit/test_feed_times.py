@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,19 +21,36 @@ FILES = (Path("data"),)
 ALONE = World(0, 1, 0, 1)
 
 
+class Clock:
+    """Goes on as it is told, and no further, however slow this machine is."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(feed_times, "time", made)
+    return made
+
+
 class CountingFeed:
-    """Counts; each batch takes as long as it is told."""
+    """Counts; each batch calls what it is told."""
 
     steps_per_epoch = 10
 
-    def __init__(self, calls: list[str], batch_s: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, calls: list[str], batch: Callable[[], None] = lambda: None) -> None:
         self.position = 3
         self.taken: list[int] = []
         self._calls = calls
-        self._batch_s = batch_s
+        self._batch = batch
 
     def next(self) -> None:
-        time.sleep(self._batch_s())
+        self._batch()
         self.taken.append(self.position)
         self.position += 1
         if self._calls[-1] != "pass":
@@ -123,17 +139,17 @@ def test_one_rank_a_node_drops_and_the_fullest_node_decides(
 
 
 def test_a_pass_ends_with_its_share_of_the_window_but_not_before_five_batches(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     calls: list[str] = []
     kernel = Kernel(monkeypatch, calls, [1.0, 0.0])
-    feed = CountingFeed(calls, lambda: 0.02 if kernel.is_cold else 0.002)
-    found = run(calls, feed, window_s=0.8)  # 80 ms a pass: up to 40 warm batches, 4 cold ones
-    assert 5 < found.batches <= 40
-    assert found.cold_batches == 5
-    assert found.cold_s is not None
-    assert found.cold_s >= 5 * 0.02
-    assert found.warm_s >= 0.08
+
+    def batch() -> None:
+        clock.now_s += 0.03125 if kernel.is_cold else 0.001953125  # exact, as their sums are
+
+    found = run(calls, CountingFeed(calls, batch), window_s=0.78)  # 78 ms a pass
+    assert (found.batches, found.warm_s) == (40, 0.078125)
+    assert (found.cold_batches, found.cold_s) == (5, 5 * 0.03125)
 
 
 def test_a_pass_that_fails_leaves_the_feed_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harness.feed.loader import BatchLoader
 from harness.feed.shard import Shard
 
-WAIT_S = 10.0  # never reached unless something is broken
+WAIT_S = 120.0  # never reached unless something is broken
 
 
 def shard() -> Shard:
@@ -113,6 +113,7 @@ def test_workers_read_at_the_same_time() -> None:
 
     with loading(meet, workers=2) as loader:
         assert {loader.next(), loader.next()} == {0, 1}
+        both.abort()  # a third read waits for a fourth that nobody asked for
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -154,7 +155,15 @@ def test_after_seek_and_close_nothing_is_read_any_more() -> None:
     with loading(slow, workers=1, prefetch=3) as loader:
         loader.next()
         assert started.wait(WAIT_S)
-        helper = threading.Timer(0.05, release.set)
+        waiting = list(loader._ahead)[1:]
+
+        def let_go() -> None:  # once `seek` has dropped what only waits to be read
+            deadline = time.monotonic() + WAIT_S
+            while not all(one.cancelled() for one in waiting) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            release.set()
+
+        helper = threading.Thread(target=let_go)
         helper.start()
         loader.seek(7)
         assert len(reading) == len(done) == 2

@@ -279,10 +279,10 @@ def test_who_waits_for_the_lock_finds_the_file(
     with path.with_name(path.name + ".lock").open() as held, ThreadPoolExecutor(1) as pool:
         fcntl_flock(held, fcntl.LOCK_EX)
         waiting = pool.submit(Lstm(SYNTHETIC, tmp_path).prepare)
-        assert asked.wait(30)
+        assert asked.wait(120)
         path.write_bytes(good)
         fcntl_flock(held, fcntl.LOCK_UN)
-        waiting.result(30)
+        waiting.result(120)
 
 
 @given(samples=st.integers(0, 200), rows=st.integers(1, 40))

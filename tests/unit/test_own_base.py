@@ -210,7 +210,7 @@ class TestElement:
             data_dir=tmp_path,
             placement=(2,),
             time_limit_s=600,
-            timeout_s=30.0,
+            timeout_s=240.0,
             configs=configs,
             resolved=tuple(work.plan.resolved[point_id(config)] for config in configs),
             elements=(

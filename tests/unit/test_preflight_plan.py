@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import subprocess
 import threading
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from harness.detect import Host, Machine, Mpi, Slurm
 from harness.errors import ConfigError, ValidationError
 from harness.legal import resolve
 from harness.ranks import RankPlace
+from harness.submit.preflight import rank
 from harness.submit.preflight.asking import (
     no_mpi,
     of_nodes,
@@ -93,14 +95,14 @@ class Pipe:
         self._out.put(count_bytes)
 
     def get(self, count_bytes: int) -> None:
-        self.got.append(self._back.get(timeout=10))
+        self.got.append(self._back.get(timeout=120))
         assert self.got[-1] == count_bytes
 
     def say(self, word: int) -> None:
         self._out.put(word)
 
     def hear(self) -> int:
-        return self._back.get(timeout=10)
+        return self._back.get(timeout=120)
 
 
 class Clock:
@@ -137,7 +139,7 @@ def test_the_leading_end_measures_and_the_other_follows_to_the_end(
     other = threading.Thread(target=follow, args=(following,), daemon=True)
     other.start()
     found = lead(leading, Limits(), Clock(leading, bytes_per_s))
-    other.join(10)
+    other.join(120)
     assert not other.is_alive()
     assert len(found.round_trip_s) == 50
     assert found.round_trip_s[0] == pytest.approx(10e-6 + 8 / bytes_per_s)
@@ -212,3 +214,23 @@ def test_what_every_node_trains() -> None:
     assert of_sweep.workload.options == {"samples": 2000}
     assert (of_sweep.batch_size, of_sweep.execution.precision) == (40, "bf16")
     assert trained_config(sweep, "lstm", "cpu").workload.options == {"length": 1_000_000}
+
+
+def test_a_program_that_even_a_kill_does_not_end_was_late(tmp_path: Path) -> None:
+    class Stuck:
+        killed = 0
+
+        def poll(self) -> None:
+            """It runs."""
+
+        def kill(self) -> None:
+            self.killed += 1
+
+        def wait(self, timeout: float) -> None:
+            raise subprocess.TimeoutExpired("stuck", timeout)
+
+    stuck = Stuck()
+    child = rank.Child("training on device 0", stuck, tmp_path)  # type: ignore[arg-type]
+    rank._wait([child], timeout_s=0.0)
+    assert stuck.killed == 1
+    assert child.fault() == "training on device 0 did not end in time"

@@ -113,12 +113,12 @@ def test_a_thread_that_was_bound_elsewhere_shows() -> None:
     def bound() -> None:
         os.sched_setaffinity(0, mine[:1])  # of this thread alone
         ready.set()
-        done.wait(20)
+        done.wait(120)
 
     thread = threading.Thread(target=bound)
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(120)
         notes = Notes()
         found = binding.collect(notes, mine)
     finally:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -183,12 +184,14 @@ class TestBad:
         assert record.error is not None
         assert "exit code 0, but wrote no record" in record.error.cause
 
-    @pytest.mark.parametrize(("how", "status"), [("3", "failed"), ("hang", "timeout")])
+    @pytest.mark.parametrize(
+        ("how", "status", "timeout_s"), [("3", "failed", 240), ("hang", "timeout", 20)]
+    )
     def test_a_record_whose_launch_fails_afterwards(
-        self, tmp_path: Path, behave: Behave, how: str, status: str
+        self, tmp_path: Path, behave: Behave, how: str, status: str, timeout_s: float
     ) -> None:
         behave(f"ok-then-{how}")
-        assert stub_sweep.run(make_sweep(timeout_s=8), tmp_path).exit_code == 1
+        assert stub_sweep.run(make_sweep(timeout_s=timeout_s), tmp_path).exit_code == 1
         store = Store.open(tmp_path / "stub")
         assert store.done_ids() == set()
         assert one_failure(tmp_path).status == status
@@ -296,13 +299,13 @@ class TestHanging:
     def test_ends_with_its_time(self, tmp_path: Path, behave: Behave, how: str) -> None:
         behave(how)
         began = time.monotonic()
-        summary = stub_sweep.run(make_sweep(timeout_s=2), tmp_path)
-        assert time.monotonic() - began < 30
+        summary = stub_sweep.run(make_sweep(timeout_s=10), tmp_path)
+        assert time.monotonic() - began < 150  # the stub would sleep for 300 s
         assert summary.exit_code == 1
         record = one_failure(tmp_path)
         assert record.status == "timeout"
         assert record.error is not None
-        assert "not done after 2 s" in record.error.cause
+        assert "not done after 10 s" in record.error.cause
         assert record.error.rank_tails == {"0": ("waiting",)}
 
     def test_who_ignores_term_is_killed(
@@ -310,7 +313,7 @@ class TestHanging:
     ) -> None:
         short_grace(monkeypatch)
         behave("hang-deaf")
-        stub_sweep.run(make_sweep(timeout_s=2), tmp_path)
+        stub_sweep.run(make_sweep(timeout_s=10), tmp_path)
         assert one_failure(tmp_path).status == "timeout"
 
     def test_a_daemon_does_not_outlive_a_good_launch(
@@ -327,10 +330,13 @@ class TestHanging:
     ) -> None:
         short_grace(monkeypatch)
         behave("daemon-without-marker")
-        stub_sweep.run(make_sweep(timeout_s=3), tmp_path)
-        assert one_failure(tmp_path).status == "timeout"
+        stub_sweep.run(make_sweep(timeout_s=10), tmp_path)
+        record = one_failure(tmp_path)
+        assert record.status == "timeout"
+        assert record.error is not None
+        assert record.error.rank_tails == {"0": ("it is there",)}
         left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-        assert "time.sleep(300)" not in left.stdout
+        assert str(tmp_path) not in left.stdout
 
 
 class TestBefore:
@@ -534,26 +540,27 @@ class TestData:
         assert Store.open(tmp_path / "stub").done_ids() == set()
         assert list((tmp_path / "stub" / "logs").iterdir()) == []
 
-    @pytest.mark.parametrize(("takes_s", "lines"), [(0.0, 0), (0.3, 1)])
-    def test_a_line_where_it_takes_time(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        takes_s: float,
-        lines: int,
-    ) -> None:
+    @pytest.mark.parametrize("slow", [False, True])
+    def test_a_line_where_it_takes_time(self, monkeypatch: pytest.MonkeyPatch, slow: bool) -> None:
+        said: list[str] = []
+        told = threading.Event()
+
+        class Report(stub_sweep.PlainReport):
+            def note(self, text: str) -> None:
+                said.append(text)
+                told.set()
+
         class Slow:
             def __init__(self, *_: object) -> None:
                 pass
 
             def prepare(self) -> None:
-                time.sleep(takes_s)
+                assert told.wait(120) if slow else True  # takes as long as it takes to be told
 
         monkeypatch.setattr(data.registry, "create", Slow)
-        monkeypatch.setattr(clock, "NOTE_AFTER_S", 0.1 if takes_s else 60.0)
-        data.prepare_data(points((75,)), Path("d"), stub_sweep.PlainReport(sys.stderr))
-        said = capsys.readouterr().err.splitlines()
-        assert said == ['making the data of stress_strain {"samples": 400} in d'] * lines
+        monkeypatch.setattr(clock, "NOTE_AFTER_S", 0.1 if slow else 600.0)
+        data.prepare_data(points((75,)), Path("d"), Report(sys.stderr))
+        assert said == ['making the data of stress_strain {"samples": 400} in d'] * slow
 
 
 def points(batches: tuple[int, ...]) -> tuple[RunConfig, ...]:
@@ -761,18 +768,18 @@ class Runner:
         )
 
     def wait_for_launch(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not marked_processes():
             time.sleep(0.02)
         while time.monotonic() < deadline and not list(self.results.rglob("rank-0.log")):
             time.sleep(0.02)
 
-    def end(self, timeout_s: float = 60) -> int:
+    def end(self, timeout_s: float = 120) -> int:
         _, self.stderr = self.process.communicate(timeout=timeout_s)
         return self.process.returncode
 
 
-def gone(timeout_s: float = 20.0) -> bool:
+def gone(timeout_s: float = 120.0) -> bool:
     deadline = time.monotonic() + timeout_s
     while marked_processes() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -877,10 +884,8 @@ class TestInterrupted:
         runner.wait_for_launch()
         runner.process.send_signal(signal.SIGINT)
         time.sleep(0.5)
-        began = time.monotonic()
         runner.process.send_signal(signal.SIGINT)
-        assert runner.end() == 130
-        assert time.monotonic() - began < 4  # the grace is 5 s
+        assert runner.end(120) == 130  # its grace is 300 s
         assert marked_processes() == []
 
     def test_a_killed_runner_leaves_no_process(self, tmp_path: Path) -> None:

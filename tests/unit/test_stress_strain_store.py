@@ -189,7 +189,7 @@ def test_an_interrupted_writer_leaves_nothing_that_is_used(
     slow = """
 import time
 real = making.make_curves
-making.make_curves = lambda s, a, b: (time.sleep(3 if a else 0), real(s, a, b))[1]
+making.make_curves = lambda s, a, b: (time.sleep(8 if a else 0), real(s, a, b))[1]
 """
     writer = start(tmp_path, slow)
     deadline = time.monotonic() + 60

@@ -69,6 +69,14 @@ class Talk:
         return header, np.frombuffer(data).reshape(header["width"], header["samples"])
 
 
+def wait_for(one: Talk, samples: int) -> None:
+    """Wait until it has taken so many samples, which a busy machine may delay."""
+    deadline = time.monotonic() + 120
+    while one.collector.samples < samples:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def talk() -> Iterator[Callable[..., Talk]]:
     talks: list[Talk] = []
@@ -81,7 +89,7 @@ def talk() -> Iterator[Callable[..., Talk]]:
     yield start
     for each in talks:
         each.end()
-        each.thread.join(5)
+        each.thread.join(120)
         each.read.close()
         assert not each.thread.is_alive()
 
@@ -89,18 +97,21 @@ def talk() -> Iterator[Callable[..., Talk]]:
 def test_it_samples_at_its_pace_and_brings_everything_home(talk: Callable[..., Talk]) -> None:
     before_s = time.time()
     one = talk(0.05)
-    time.sleep(0.5)
+    wait_for(one, 8)
     header, columns = one.stop()
     times_s, segment, numbers, fresh = columns
-    assert 3 <= header["samples"] <= 14
-    assert header["samples"] + header["missed"] >= 8  # what was due was taken, or counted
+    assert header["samples"] >= 8
+    # What was due was taken, or counted; what is taken late counts as one.
+    due = (times_s[-1] - times_s[0]) / 0.05
+    assert int(due) <= header["samples"] + header["missed"]
+    assert header["samples"] <= due + 2
     assert before_s - 0.01 <= times_s[0] <= times_s[-1] <= time.time() + 0.01
     assert (np.diff(times_s) > 0).all()
     assert list(numbers) == list(range(1, header["samples"] + 1))
     assert not segment.any()
     assert list(fresh) == [1.0] + [0.0] * (header["samples"] - 1)
     assert header["byteorder"] == sys.byteorder
-    one.thread.join(5)
+    one.thread.join(120)
     assert one.code == 0
 
 
@@ -113,13 +124,15 @@ def test_paused_it_takes_no_sample_and_begins_anew(talk: Callable[..., Talk]) ->
     time.sleep(0.2)
     assert one.collector.samples == resting
     assert one.say("resume") == b"resume\n"
-    assert one.collector.samples == resting + 1  # at once
+    told_s = time.time()
+    assert one.collector.samples > resting
     assert one.say("resume") == b"resume\n"  # goes on as it was
-    time.sleep(0.1)
+    wait_for(one, resting + 4)
     _, (times_s, segment, _, fresh) = one.stop()
     assert sorted(set(segment)) == [0.0, 1.0]
     (gap,) = np.flatnonzero(np.diff(segment))
     assert times_s[gap + 1] - times_s[gap] >= 0.2
+    assert times_s[gap + 1] <= told_s + 0.01  # at once: before it said that it had resumed
     assert fresh[gap + 1] == 1.0
     assert fresh.sum() == 2.0
 
@@ -129,18 +142,18 @@ def test_samples_it_could_not_take_are_counted_and_not_made_up(talk: Callable[..
     one.collector.slow_s = 0.1
     time.sleep(0.6)
     one.collector.slow_s = 0.0
-    time.sleep(0.1)
+    wait_for(one, one.collector.samples + 3)
     header, (times_s, *_) = one.stop()
     assert header["missed"] >= 8
-    assert header["samples"] <= 18  # no burst to make up for them: 7 slow ones, 6 after these
-    due = (times_s[-1] - times_s[0]) / 0.02 + 1
+    # No burst to make up for them: never more than were due by now.
+    due = (time.time() - times_s[0]) / 0.02 + 1
     assert header["samples"] + header["missed"] <= due + 1
 
 
 def test_it_ends_with_its_commands(talk: Callable[..., Talk]) -> None:
     one = talk()
     one.end()
-    one.thread.join(5)
+    one.thread.join(120)
     assert one.code == 1
 
 
@@ -148,13 +161,13 @@ def test_it_ends_when_nobody_reads(talk: Callable[..., Talk]) -> None:
     one = talk()
     one.read.close()
     os.write(one.write, b"pause\n")
-    one.thread.join(5)
+    one.thread.join(120)
     assert one.code == 1
 
 
 def test_another_parent_means_that_the_rank_is_gone() -> None:
     one = Talk(0.02, parent=os.getppid() + 1)
-    one.thread.join(5)
+    one.thread.join(120)
     assert one.code == 1
     one.end()
     one.read.close()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +41,7 @@ from harness.tuning import THREADS
 
 _PACKAGE = "harness.submit.preflight"
 _INLINE = RankPlace("inline", 0, 1, 0, 1)
-_END_S = 5.0  # for a program that is asked to end
+_END_S = 30.0  # for a program that is asked to end
 
 
 @dataclass
@@ -177,7 +178,8 @@ def _wait(
         if child.process.poll() is None:
             child.late = True
             child.process.kill()
-            child.process.wait(_END_S)
+            with suppress(subprocess.TimeoutExpired):  # ``fault`` says that it was late
+                child.process.wait(_END_S)
 
 
 def _tail(children: Sequence[Child]) -> tuple[str, ...]:

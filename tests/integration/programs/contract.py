@@ -41,7 +41,7 @@ def main() -> None:
         step.run(next_batch())
     answer["checksum_synchronised"] = step.checksum()
     answer["reduced"] = [step.reduced().steps, step.reduced().bytes]
-    marked = phases.run_marked(step, next_batch, engine, 6)
+    marked = phases.run_marked(step, next_batch, engine, 40)
     answer["phases"] = marked.columns.tolist()
     answer["checksum_marked"] = step.checksum()
     times = allreduce.run_isolated(engine, world, 4096)

@@ -103,11 +103,14 @@ def late(rank: Rank) -> dict[str, Any]:
         marked = rank.marked(LATE_STEPS)
     after = clocks.exchange(rank.engine, rank.world)
     arrived = clocks.RankClock(before, after, marked.ready_s[1::2])
-    check = clocks.summarise(rank.engine.gather(arrived))
+    ranks = rank.engine.gather(arrived)
+    check = clocks.summarise(ranks)
+    arrivals_s = np.stack([one.arrivals_s() for one in ranks])
     return {
         "plain": by_phase(marked.columns[0::2]),
         "planted": by_phase(marked.columns[1::2]),
         "clocks": check.model_dump() if check is not None else None,
+        "waits_s": (arrivals_s.max(axis=0) - arrivals_s).tolist(),
     }
 
 

@@ -32,7 +32,7 @@ SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 # How long a requeued job waits before it may start again is the life of a credential.
-AuthInfo=socket={folder}/munge/munge.sock,cred_expire=30
+AuthInfo=socket={folder}/munge/munge.sock,cred_expire=300
 CredType=cred/munge
 StateSaveLocation={folder}/state
 TmpFS={folder}/scratch/%n
@@ -59,7 +59,7 @@ AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 MailProg=/bin/true
 MinJobAge=3600
-KillWait=10
+KillWait=60
 InactiveLimit=0
 MessageTimeout=30
 # Every third of it each node is asked; one that was away is not used before.

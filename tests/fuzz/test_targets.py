@@ -22,10 +22,14 @@ def test_any_bytes(name: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_short_run_by_coverage(tmp_path: Path, name: str) -> None:
-    seconds = os.environ.get("HVDSCALE_FUZZ_S", "5")
-    argv = [sys.executable, "-m", "tests.fuzz", name, f"-max_total_time={seconds}", "-timeout=300",
-            "-rss_limit_mb=2048", f"-artifact_prefix={tmp_path}/"]  # fmt: skip
+    # The same inputs each time, but where somebody looks for new ones.
+    seconds = os.environ.get("HVDSCALE_FUZZ_S")
+    how = [f"-max_total_time={seconds}"] if seconds else ["-seed=1", "-runs=20000"]
+    argv = [sys.executable, "-m", "tests.fuzz", name, *how, "-timeout=300", "-rss_limit_mb=2048",
+            f"-artifact_prefix={tmp_path}/"]  # fmt: skip
+    # It ends without tidying up: what it leaves is left there.
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        argv, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+        argv, cwd=Path(__file__).parents[2], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from harness.detect import Mpi, detect_gpus, usable_cores
@@ -15,6 +17,8 @@ from harness.horovod_build.process import run_for
 
 PROOF_TIMEOUT_S = 180.0  # importing TensorFlow twice on two busy cores takes half a minute
 PROGRAM = Path(__file__).with_name("proof_program.py")
+#: What horovodrun begins with once a rank has failed; its own traceback follows.
+_LAUNCHERS_OWN = re.compile(r"^Process \d+ exit with status code|Horovod detected that one or more")
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,9 @@ def run_proof(proof: Proof) -> None:
 
 
 def _telling_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    said = [line.strip() for line in output.splitlines() if line.strip()]
+    # What follows are the launcher's words of how a rank ended; the rank's own say why.
+    lines = list(takewhile(lambda line: not _LAUNCHERS_OWN.search(line), said)) or said
     for mark in ("WRONG", "Error", "error", "not found"):
         for line in lines:
             if mark in line:

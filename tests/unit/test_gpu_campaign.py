@@ -85,7 +85,12 @@ def test_each_point_of_a_stage_can_run_on_so_many_gpus(
 ) -> None:
     commands = asked(tmp_path, devices, stage)
     assert commands
+    predictions = [argv for argv in commands if argv[2] == "predict"]
+    assert len(predictions) == (3 if (stage, devices) == ("scaling", 4) else 0)
     for argv in commands:
+        if argv in predictions:
+            assert argv[-2:] == ["--devices", str(devices)]
+            continue
         assert argv[:3] in (["-m", "harness", "run"], ["-m", "harness", "train"])
         assert argv[argv.index("--results") + 1] == str(tmp_path / "out")
         sweep = load_sweep(argv[3], overrides(argv))

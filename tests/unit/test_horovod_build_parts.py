@@ -303,12 +303,25 @@ def test_root_and_oversubscription_are_allowed_only_where_they_must_be() -> None
     assert mpi_launcher(WHEEL_MPI, 2)[-1] == "slot"
 
 
+HOROVODRUN = """\
+[1]<stderr>:the driver is too old
+Process 1 exit with status code 1.
+Terminating remaining workers after failure of Process 1.
+RuntimeError: Horovod detected that one or more processes exited with non-zero status
+"""
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
         ("print('PROVEN 0 of 2'); print('PROVEN 1 of 2'); raise SystemExit(3)", "ended with 3"),
         ("print('PROVEN 0 of 2')", "ended with 0"),
         ("print('WRONG: the controller is not mpi')", "WRONG: the controller is not mpi"),
+        (
+            f"print({HOROVODRUN!r}); raise SystemExit(1)",
+            r"ended with 1: \[1\]<stderr>:the driver is",
+        ),
+        ("print('Process 1 exit with status code 1.')", "ended with 0: Process 1 exit with"),
     ],
 )
 def test_a_proof_needs_both_ranks_and_a_good_end(program: str, message: str) -> None:

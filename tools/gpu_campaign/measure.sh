@@ -39,7 +39,7 @@ sweep() { # SWEEP OPTIONS...
 }
 
 stage() { # NAME
-    local placement=1x$devices counts
+    local placement=1x$devices counts swept
     counts=[$(seq -s, 1 "$devices")]
     case $1 in
     graphs)
@@ -47,7 +47,7 @@ stage() { # NAME
         ;;
     resnet)
         sweep resnet_tuned --set "placement=$placement" \
-            --set 'measure.instruments=[phases,telemetry]'
+            --set measure.warmup_steps=100 --set 'measure.instruments=[phases,telemetry]'
         ;;
     resnet-graphs)
         sweep "$here/resnet-graphs.yaml" --set "placement=$placement"
@@ -57,7 +57,13 @@ stage() { # NAME
             --set batch_size=75 --set workload.samples=100000 &&
         sweep lstm_weak --set backend=nccl --set "placement=$counts" \
             --set batch_size=64 --set workload.length=2000000 &&
-        sweep resnet_weak --set backend=nccl --set "placement=$counts" --set workload.samples=4096
+        sweep resnet_weak --set backend=nccl --set "placement=$counts" \
+            --set workload.samples=4096 &&
+        if [ "$devices" -ge 4 ]; then # with fewer no law can be held against a count left out
+            for swept in stress-strain-weak lstm-weak resnet-weak; do
+                "$python" -m harness predict "$swept" --results "$out" --devices "$devices"
+            done
+        fi
         ;;
     backends)
         HVDSCALE_PYTHON_MPI_HOST=$venv-staged/bin/python \

@@ -68,7 +68,7 @@ class TestMpirun:
 
 def test_a_stopped_rank_ends_with_its_time(tmp_path: Path, data_dir: Path) -> None:
     # With MPI the stopped rank stops Horovod's coordinator too, so no stall is reported.
-    found = FaultSweep(tmp_path, data_dir, "mpirun", ("stop",), timeout_s=60, more=CYCLE).run()
+    found = FaultSweep(tmp_path, data_dir, "mpirun", ("stop",), timeout_s=45, more=CYCLE).run()
     assert found.exit_code == 1
     assert found.records["stop"].status == "timeout"
     assert re.search(r"rank 1 \(process \d+\) was stopped \(SIGSTOP", found.error("stop").cause)

@@ -22,7 +22,7 @@ backend: gloo
 placement: 1x2
 batch_size: 20
 cores_per_rank: 1
-measure: {warmup_steps: 2, window_s: 1, min_steps: 400, blocks: 1, timeout_s: 200,
+measure: {warmup_steps: 2, window_s: 2, min_steps: 50, blocks: 1, timeout_s: 200,
           timeline_steps: 5, instruments: [phases, ablation, clocks, telemetry, timeline]}
 base: none@1
 """

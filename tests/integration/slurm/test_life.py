@@ -86,7 +86,7 @@ def test_time_limit(cluster: Cluster, tmp_path: Path, data_dir: Path) -> None:
     ).stdout.strip()
     over.hold()
     ends_in(cluster, f"{first}_0", 75)  # the warning is 60 s before
-    ends_in(cluster, f"{second}_0", 30)
+    ends_in(cluster, f"{second}_0", 20)
     assert near.wait_for_end(f"{first}_0") == "FAILED"  # it ended itself, with exit code 1
     assert over.wait_for_end(f"{second}_0") == "TIMEOUT"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import EngFormatter
 
 from harness.analysis.collectives import (
     Ring,
@@ -24,6 +24,7 @@ from harness.analysis.plots.style import (
     MARKERS,
     OKABE_ITO,
     figure_bytes,
+    log2_axis,
     new_figure,
     style,
     unit_axis,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LABELS = 7  # at most, on the axis of sizes
 _APART = 2**0.12
 _RING: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 0.8}
 
@@ -132,13 +132,8 @@ def _draw_ring(
 
 
 def _finish(latency: Axes, bandwidth: Axes, sizes: Sequence[int]) -> None:
-    step = -(-len(sizes) // _LABELS)
     for ax in (latency, bandwidth):
-        ax.set_xscale("log", base=2)
-        ax.set_xlim(sizes[0] / 1.3, sizes[-1] * 1.3)
-        ax.xaxis.set_major_locator(FixedLocator([float(size) for size in sizes[::step]]))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(round(value))))
-        ax.xaxis.set_minor_locator(NullLocator())
+        log2_axis(ax, sizes, size_text)
         ax.set_yscale("log")
     unit_axis(latency, "s")
     unit_axis(bandwidth, "B/s")

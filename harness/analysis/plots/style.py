@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ _NOTE_CHARS, _NOTE_IN = 80, 0.098  # characters a line of notes has room for; it
 _NOTE_PT, _LEGEND_PT = 5.6, 6.0
 _LEGEND_CHARS, _LEGEND_IN = 66, 2.9  # characters a line of a single column has room for; its width
 _HALF_CHARS = 30  # of a legend entry that leaves room for another beside it
+_PANEL_PT = 180.0  # how wide a panel is beside the labels of y, about
+_DIGIT_PT = 3.9  # of a tick's label
 _NARROW = 5.0  # below this ratio of its ends a log axis would have one or two ticks at 1, 2, 5
 INK, FAINT = "#222222", "#8a8a8a"
 
@@ -154,17 +156,20 @@ def _wrapped(text: str, chars: int, size_pt: float, width_in: float = WIDTH_IN -
 
 def device_axis(ax: Axes, counts: Iterable[int], label: str = "devices N") -> None:
     """Give ``ax`` a log2 x axis with a tick at each measured count, written as an integer."""
-    ticks = sorted(set(counts))
-    log2_axis(ax, ticks)
+    log2_axis(ax, counts)
     ax.set_xlabel(label)
 
 
-def log2_axis(ax: Axes, ticks: Sequence[int]) -> None:
-    """Make x logarithmic to base 2, from a little before the first tick to a little after."""
+def log2_axis(ax: Axes, values: Iterable[int], text: Callable[[int], str] = "{:,}".format) -> None:
+    """Make x logarithmic to base 2, from a little before the least value to a little after.
+
+    Each value has a tick and a label, which ``text`` makes, but where labels would touch.
+    """
+    ticks = sorted(set(values))
     ax.set_xscale("log", base=2)
-    ax.set_xlim(min(ticks) / 2**0.35, max(ticks) * 2**0.35)
-    ax.xaxis.set_major_locator(FixedLocator([float(tick) for tick in _readable(ticks)]))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    ax.set_xlim(ticks[0] / 2**0.35, ticks[-1] * 2**0.35)
+    ax.xaxis.set_major_locator(FixedLocator([float(tick) for tick in _readable(ax, ticks, text)]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(round(value))))
     ax.xaxis.set_minor_locator(NullLocator())
 
 
@@ -216,12 +221,18 @@ def figure_bytes(figure: Figure, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def _readable(ticks: Sequence[int], nearest: float = 1.18) -> list[int]:
-    """Leave out ticks whose labels would touch; the first and the last stay."""
-    kept: list[int] = []
-    for tick in ticks:
-        if not kept or tick / kept[-1] >= nearest:
-            kept.append(tick)
-        elif tick == ticks[-1]:
-            kept[-1:] = [tick] if len(kept) > 1 else [kept[-1], tick]
-    return kept
+def _readable(ax: Axes, ticks: Sequence[int], text: Callable[[int], str]) -> list[int]:
+    """Leave out ticks whose labels would touch: first and last stay, powers of two if they can."""
+    low, high = ax.get_xlim()
+
+    def ends(tick: int) -> tuple[float, float]:
+        middle = _PANEL_PT * math.log(tick / low) / math.log(high / low)
+        half = _DIGIT_PT * (len(text(tick)) + 0.5) / 2  # a quarter of a digit to either side
+        return middle - half, middle + half
+
+    kept = {ticks[0], ticks[-1]}
+    for tick in sorted(ticks[1:-1], key=lambda tick: (tick.bit_count() != 1, tick)):
+        left, right = ends(tick)
+        if all(right <= ends(one)[0] or ends(one)[1] <= left for one in kept):
+            kept.add(tick)
+    return sorted(kept)

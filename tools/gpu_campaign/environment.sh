@@ -15,24 +15,28 @@ python=${PYTHON:-python3}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 export PYTHONPATH=$root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
+packages() { # FOLDER
+    "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+}
+
 environment() { # FOLDER
     [ -x "$1/bin/python" ] && return
     "$python" -m venv "$1"
     "$1/bin/pip" install -q --no-index --no-deps "$wheels"/*.whl
     # torch and its CUDA libraries are gigabytes: they are used where they are.
     "$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' \
-        >"$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+        >"$(packages "$1")/shared.pth"
 }
 
 horovod() { # FOLDER KIND
-    "$1/bin/python" -c 'import horovod' 2>/dev/null && return
+    [ -d "$(packages "$1")/horovod" ] && return # PYTHON's own, which is seen too, is another one
     mkdir -p "$wheels/$2"
     if ! ls "$wheels/$2"/horovod-*.whl >/dev/null 2>&1; then
         HVDSCALE_WHEEL_DIR=$wheels/$2/built "$1/bin/python" -m harness build-horovod \
             --frameworks torch --gpu "$2" --mpi system --sdist "$wheels"/horovod-*.tar.gz
         cp "$wheels/$2"/built/*/horovod-*.whl "$wheels/$2/"
     fi
-    "$1/bin/pip" install -q --no-index --no-deps "$wheels/$2"/horovod-*.whl
+    "$1/bin/pip" install -q --no-index --no-deps --ignore-installed "$wheels/$2"/horovod-*.whl
 }
 
 made() { # FOLDER KIND

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import bounded as reading
@@ -304,7 +304,7 @@ def _accepted_or_refused(read: Callable[[], object]) -> None:
         assert 0 < len(str(refused)) <= MAX_CHARS + 3
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(mutated(WHOLE))
 def test_a_mutated_sweep_is_accepted_or_refused(data: dict[str, Any]) -> None:
     _accepted_or_refused(lambda: expand(parse_sweep(data), 2))
@@ -312,7 +312,7 @@ def test_a_mutated_sweep_is_accepted_or_refused(data: dict[str, Any]) -> None:
     _accepted_or_refused(lambda: expand(parse_sweep(load_text(text, "t")), 2))
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(mutated(SITE))
 def test_a_mutated_site_is_accepted_or_refused(data: dict[str, Any]) -> None:
     _accepted_or_refused(lambda: parse_site(yaml.safe_dump(data, allow_unicode=True), "t"))

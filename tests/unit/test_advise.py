@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.advise import Advice, Answer, Goal, advise, parse_goal, render_advice
@@ -376,7 +376,7 @@ costs = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(costs)
 def test_no_candidate_beats_one_of_the_front(found: list[tuple[int, float]]) -> None:
     template = TEMPLATE.candidates[0]

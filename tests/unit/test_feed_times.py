@@ -14,21 +14,12 @@ from harness.engines.api import World
 from harness.feed import cache
 from harness.measure import feed_times
 from harness.measure.feed_times import RankFeed, files_read, run_feed_times, summarise
+from tests.unit.fake_clock import Clock
 from tests.unit.fake_engine import FakeEngine, FakeStep
 from workloads.api import ArraySamples
 
 FILES = (Path("data"),)
 ALONE = World(0, 1, 0, 1)
-
-
-class Clock:
-    """Goes on as it is told, and no further, however slow this machine is."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture(autouse=True)

@@ -26,20 +26,11 @@ from harness.measure.training import (
 from harness.record import Training
 from harness.training import Trainee, run_training, write_weights
 from tests.factories import config
+from tests.unit.fake_clock import Clock
 from tests.unit.fake_engine import FakeEngine, FakeStep
 from workloads import registry
 
 FLAT = Schedule(0.1, 0.1, 0.0)
-
-
-class Clock:
-    """Time that passes only where a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
 
 
 class Feed:
@@ -72,7 +63,7 @@ class Step(FakeStep):
         self.extra_bytes = 0
 
     def _pass(self, seconds: float) -> None:
-        self._clock.now += seconds
+        self._clock.now_s += seconds
 
     def run(self, batch: tuple[Any, ...], *, sync: bool = True) -> Any:
         loss = super().run(batch, sync=sync)

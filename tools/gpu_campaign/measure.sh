@@ -61,7 +61,8 @@ stage() { # NAME
             --set workload.samples=4096 &&
         if [ "$devices" -ge 4 ]; then # with fewer no law can be held against a count left out
             for swept in stress-strain-weak lstm-weak resnet-weak; do
-                "$python" -m harness predict "$swept" --results "$out" --devices "$devices"
+                limited "$python" -m harness predict "$swept" --results "$out" \
+                    --devices "$devices"
             done
         fi
         ;;

@@ -26,9 +26,9 @@ from harness.errors import BuildError
 from harness.horovod_build.source import fetch_sdist
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("images", "analysis", "tune")
-#: What Horovod is built with and imports, and what runs the tests there.
-BESIDE = ("setuptools<81", "wheel", "packaging", "cffi", "cloudpickle", "psutil", "PyYAML")
+EXTRAS = ("images", "analysis", "tune", "horovod")
+#: What Horovod is built with and imports beside that, and what runs the tests there.
+BESIDE = ("wheel", "packaging", "cffi", "cloudpickle")
 TESTS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 #: The index has no wheel of these; theirs, made here, fits every machine: they are pure Python.
 PURE = ("python-hostlist",)
@@ -47,12 +47,13 @@ def names_in(text: str) -> frozenset[str]:
 
 
 def requirements(setup_cfg: Path) -> tuple[str, ...]:
-    """Return what hvdscale needs there, but for the frameworks, MPI and Horovod themselves."""
+    """Return what hvdscale needs there, but for the frameworks and MPI; Horovod is built there."""
     config = configparser.ConfigParser()
     config.read(setup_cfg)
     lists = [config["options"]["install_requires"]]
     lists += [config["options.extras_require"][extra] for extra in EXTRAS]
-    wanted = [line for text in lists for line in text.split("\n") if line.strip()]
+    lines = [line for text in lists for line in text.split("\n") if line.strip()]
+    wanted = [line for line in lines if names_in(line) != {"horovod"}]
     return tuple(dict.fromkeys([*wanted, *BESIDE, *TESTS]))
 
 

@@ -230,9 +230,9 @@ def _readable(ax: Axes, ticks: Sequence[int], text: Callable[[int], str]) -> lis
         half = _DIGIT_PT * (len(text(tick)) + 0.5) / 2  # a quarter of a digit to either side
         return middle - half, middle + half
 
-    kept = {ticks[0], ticks[-1]}
+    kept = {tick: ends(tick) for tick in (ticks[0], ticks[-1])}
     for tick in sorted(ticks[1:-1], key=lambda tick: (tick.bit_count() != 1, tick)):
         left, right = ends(tick)
-        if all(right <= ends(one)[0] or ends(one)[1] <= left for one in kept):
-            kept.add(tick)
+        if all(right <= others[0] or others[1] <= left for others in kept.values()):
+            kept[tick] = left, right
     return sorted(kept)

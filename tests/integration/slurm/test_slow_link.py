@@ -69,10 +69,9 @@ def phases(job: Job, name: str) -> dict[str, float]:
     steps = Store.open(job.results / name).read_steps(record.run_id)
     marked = steps.filter(pc.field("instrument") == "phases")
     assert marked.num_rows >= 4 * 20
-    found = {phase: np.median(marked[phase].to_numpy()) for phase in PHASES}
     mean_s = marked["transfer_s"].to_numpy().mean()
     assert mean_s == pytest.approx(record.phases.transfer_s)
-    return {phase: float(value) for phase, value in found.items()}
+    return {phase: float(np.median(marked[phase].to_numpy())) for phase in PHASES}
 
 
 def test_a_slow_link_is_transfer_and_nothing_else(job: Job) -> None:

@@ -120,21 +120,29 @@ def check_seek(samples: ArraySamples) -> None:
 
 
 def check_copies_hide(samples: ArraySamples) -> None:
-    """The next copy goes on while the training stream is busy: it is done before that is."""
+    """The next copy goes on while the training stream is busy: it is done before that is.
+
+    A host that stalls for the second that the stream is busy shows nothing; one that waits for the
+    stream shows the same each time.
+    """
     for kind in ("host", "disk"):
         feed = feed_of(kind, samples, shard_of())
         feed.next()
-        torch.cuda.synchronize()
-        torch.cuda._sleep(2_000_000_000)  # some second
-        done = torch.cuda.Event()
-        done.record()
-        feed.next()  # handed over, and its next one begun
-        ahead = feed._ahead._ahead
-        ahead[1].copied.synchronize()
-        assert not done.query(), f"{kind}: the copy waited for the training stream"
-        torch.cuda.synchronize()
+        assert any(copy_hides(feed) for _ in range(3)), f"{kind}: the copy waited for the stream"
         print(f"{kind}: copies beside the training stream: ok", flush=True)
         feed.close()
+
+
+def copy_hides(feed: TorchFeed) -> bool:
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)  # some second
+    done = torch.cuda.Event()
+    done.record()
+    feed.next()  # handed over, and its next one begun
+    feed._ahead._ahead[1].copied.synchronize()
+    before = not done.query()
+    torch.cuda.synchronize()
+    return before
 
 
 def check_room(samples: ArraySamples) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ torch = pytest.importorskip("torch")
 
 STEPS = 120
 EARLY = 12  # through the eager steps, the capture and some replays
+EAGER_RUNS = 3
 WORKLOADS: dict[str, dict[str, Any]] = {
     "stress_strain": {"workload": {"name": "stress_strain", "samples": 4000}, "batch_size": 75},
     "lstm": {"workload": {"name": "lstm", "length": 200_000}, "batch_size": 20},
@@ -59,20 +61,21 @@ def losses(data_dir: Path) -> Losses:
     return of
 
 
-def assert_as_close_as_two_eager_runs(
-    graph: NDArray[np.float64], one: NDArray[np.float64], other: NDArray[np.float64]
+def assert_as_close_as_eager_runs(
+    graph: NDArray[np.float64], eager: Sequence[NDArray[np.float64]]
 ) -> None:
-    np.testing.assert_allclose(graph[:EARLY], one[:EARLY], rtol=2e-4)
-    # Kernels that add in any order, cuDNN's backward ones, make two equal runs drift apart.
-    scale = np.abs(one).mean()
-    apart = max(float(np.abs(one - other).max()), 1e-3 * scale)
-    assert float(np.abs(graph - one).max()) <= 3 * apart
+    np.testing.assert_allclose(graph[:EARLY], eager[0][:EARLY], rtol=2e-4)
+    # Kernels that add in any order, cuDNN's backward ones, make equal runs drift apart, some pairs
+    # much less than others: the graph must be as near to one of them as the two furthest are.
+    drifts = [float(np.abs(one - other).max()) for one, other in itertools.combinations(eager, 2)]
+    apart = max(*drifts, 1e-3 * float(np.abs(eager[0]).mean()))
+    assert min(float(np.abs(graph - one).max()) for one in eager) <= 2 * apart
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_it_has_the_losses_of_the_eager_step(workload: str, losses: Losses) -> None:
-    one, other = (losses(workload, fused_optimiser=True) for _ in range(2))
-    assert_as_close_as_two_eager_runs(losses(workload, graph=True), one, other)
+    eager = [losses(workload, fused_optimiser=True) for _ in range(EAGER_RUNS)]
+    assert_as_close_as_eager_runs(losses(workload, graph=True), eager)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +96,14 @@ def test_two_ranks_train_alike(
     require("cuda", torch.cuda.device_count() > 1, "there is one GPU")
     require_modules(*(["horovod"] if engine == "horovod" else []))
     assert machine().device == "cuda"
-    found = {}
-    for name, wanted in (
-        ("one", {"fused_optimiser": True}),
-        ("other", {"fused_optimiser": True}),
-        ("graph", {"graph": True, **changes.get("execution", {})}),
-    ):
-        more = {"horovod": changes["horovod"]} if "horovod" in changes and name == "graph" else {}
-        config = point(engine, "nccl", 2, execution=wanted, measure={"warmup_steps": 24}, **more)
+
+    def trained(name: str, execution: dict[str, Any], **more: Any) -> NDArray[np.float64]:
+        config = point(engine, "nccl", 2, execution=execution, measure={"warmup_steps": 24}, **more)
         answers = run_program("losses", config, tmp_path / name, data_dir, str(STEPS))
         assert answers[0]["checksum"] == answers[1]["checksum"]
-        found[name] = np.mean([answer["losses"] for answer in answers], axis=0)
-    assert_as_close_as_two_eager_runs(found["graph"], found["one"], found["other"])
+        return np.mean([answer["losses"] for answer in answers], axis=0)
+
+    eager = [trained(f"eager {run}", {"fused_optimiser": True}) for run in range(EAGER_RUNS)]
+    graph = {"graph": True, **changes.get("execution", {})}
+    more = {"horovod": changes["horovod"]} if "horovod" in changes else {}
+    assert_as_close_as_eager_runs(trained("graph", graph, **more), eager)

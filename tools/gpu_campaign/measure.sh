@@ -20,7 +20,7 @@ python=$venv/bin/python
 export PYTHONPATH=$root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export HVDSCALE_DATA_DIR=${HVDSCALE_DATA_DIR:-$out/data}
 measure=(--set "measure.blocks=${BLOCKS:-3}" --set "measure.window_s=${WINDOW_S:-1}"
-    --set measure.timeout_s=120)
+    --set measure.timeout_s=200)
 mkdir -p "$out"
 cd "$out" || exit 2
 
@@ -50,7 +50,13 @@ stage() { # NAME
             --set measure.warmup_steps=100 --set 'measure.instruments=[phases,telemetry]'
         ;;
     resnet-graphs)
-        sweep "$here/resnet-graphs.yaml" --set "placement=$placement"
+        local pieces='{preset: latency, fusion_threshold_mb: 0, groups: '
+        if [ "$devices" = 1 ]; then # nothing is reduced: what do the cuts of the model cost?
+            set -- --set "include=[{horovod: ${pieces}2}}, {horovod: ${pieces}4}}]"
+        else
+            set --
+        fi
+        sweep "$here/resnet-graphs.yaml" --set "placement=$placement" "$@"
         ;;
     scaling) # what `hvdscale predict` says of the largest count, from the smaller ones
         sweep stress_strain_weak --set backend=nccl --set "placement=$counts" \
@@ -70,12 +76,15 @@ stage() { # NAME
         HVDSCALE_PYTHON_MPI_HOST=$venv-staged/bin/python \
             sweep "$here/backends.yaml" --set "placement=[2,$devices]"
         ;;
-    batches) sweep batch_size --set workload.samples=100000 --set measure.blocks=1 ;;
+    batches) sweep "$here/batches.yaml" ;;
     lstm) sweep "$here/lstm.yaml" --set "placement=$placement" ;;
     training)
-        limited "$python" -m harness train training --results "$out" \
-            --set "placement=[1,$devices]" --set workload.samples=100000 \
-            --set train.epochs=5 --set measure.blocks=1
+        limited "$python" -m harness train "$here/training.yaml" --results "$out" &&
+        if [ "$devices" -gt 1 ]; then
+            limited "$python" -m harness train "$here/training.yaml" --results "$out" \
+                --set "name=training-$devices" --set "placement=$placement" --set 'exclude=[]' \
+                --set engine=horovod --set backend=nccl --set horovod.preset=latency
+        fi
         ;;
     allreduce)
         for tuning in latency bandwidth; do

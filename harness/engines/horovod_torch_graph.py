@@ -90,10 +90,14 @@ class HorovodGraphStep(FlatGraphStep):
         return found + (self._grouped() if self._pieces else [])
 
     def _grouped(self) -> list[Finding]:
-        if not (self.gradient_allreduce and self._groups):
+        if not self._groups:
             return []
         sizes = ", ".join(str(piece.wire.nbytes) for piece in self._pieces)
         told = f"the buffer is reduced in {len(self._pieces)} pieces of {sizes} bytes"
+        if not self.gradient_allreduce:  # the step is cut for them nevertheless
+            told = (
+                f"the buffer has {len(self._pieces)} pieces of {sizes} bytes; one rank reduces none"
+            )
         fits = len(self._pieces) == self._groups
         return [Finding(f"horovod.groups: {self._groups}", fits, told)]
 

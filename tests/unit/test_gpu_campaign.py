@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from harness.config import load_sweep
+from harness.config.models import RunConfig
 from harness.detect import Host, Machine, Mpi
 from harness.validate import plan
 
@@ -71,6 +72,11 @@ def asked(folder: Path, devices: int, stage: str) -> list[list[str]]:
     return [json.loads(line) for line in told.read_text().splitlines()]
 
 
+def points(argv: Sequence[str], devices: int) -> tuple[RunConfig, ...]:
+    sweep = load_sweep(argv[3], overrides(argv))
+    return plan(sweep, gpus(devices), {}, training=argv[2] == "train").points
+
+
 def overrides(argv: Sequence[str]) -> list[str]:
     return [value for key, value in itertools.pairwise(argv) if key == "--set"]
 
@@ -87,7 +93,6 @@ def test_each_point_of_a_stage_can_run_on_so_many_gpus(
     assert commands
     predictions = [argv for argv in commands if argv[2] == "predict"]
     assert len(predictions) == (3 if (stage, devices) == ("scaling", 4) else 0)
-    most = 0
     for argv in commands:
         if argv in predictions:
             assert argv[-2:] == ["--devices", str(devices)]
@@ -97,10 +102,28 @@ def test_each_point_of_a_stage_can_run_on_so_many_gpus(
         sweep = load_sweep(argv[3], overrides(argv))
         found = plan(sweep, gpus(devices), {}, training=argv[2] == "train")
         assert found.points
-        most = max(most, *(sum(one.placement) for one in found.resolved.values()), 0)
+        most = max(sum(one.placement) for one in found.resolved.values())
+        alone = stage == "batches" or sweep.name == "training"
+        assert most == (1 if alone else devices)
         if stage != "training":
             assert sweep.measure.blocks == 4
-    assert most == (1 if stage == "batches" else devices)
+
+
+def test_trainings_on_one_gpu_and_on_all_are_sweeps_of_their_own(tmp_path: Path) -> None:
+    commands = asked(tmp_path, 4, "training")
+    names = [load_sweep(argv[3], overrides(argv)).name for argv in commands]
+    assert names == ["training", "training-4"]
+    engines = [{one.engine for one in points(argv, 4)} for argv in commands]
+    assert engines == [{"none"}, {"horovod"}]
+
+
+@pytest.mark.parametrize(("devices", "groups"), [(1, {0, 2, 4}), (4, {0, 2})])
+def test_on_one_gpu_the_cuts_of_the_compiled_model_are_measured(
+    tmp_path: Path, devices: int, groups: set[int]
+) -> None:
+    (argv,) = asked(tmp_path, devices, "resnet-graphs")
+    found = points(argv, devices)
+    assert {one.horovod.groups for one in found if one.engine == "horovod"} == groups
 
 
 def test_other_stages_say_how_many_gpus(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.models import Execution
+from harness.config.models import Execution, RunConfig
 from harness.errors import LaunchError
+from tests.requirements import require_modules
 from workloads import registry
 from workloads.api import Parts
 
@@ -390,6 +391,27 @@ def test_a_piece_with_a_parameter_that_had_no_part_is_completed_at_the_end() -> 
         step.run(batch(seed=seed))
     assert sorted(number for number, _ in step.completed) == sorted([0, 1] * (EAGER_STEPS + 2))
     assert torch.equal(parts.model.unused, torch.ones(2))
+
+
+def test_that_the_step_is_cut_is_shown_where_nothing_is_reduced_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    require_modules("horovod")
+    from harness.engines import horovod_torch_graph
+
+    monkeypatch.setattr(horovod_torch_graph.hvd, "size", lambda: 1)
+    wanted = {"workload": {"name": "stress_strain"}, "engine": "horovod", "batch_size": 12}
+    wanted |= {"execution": {"graph": True}, "horovod": {"groups": 2}}
+    config = RunConfig.model_validate(wanted)
+    parts = linear()
+    optimiser = capturable_optimiser(parts, parts.model, RATE, config.execution, CPU)
+    step = horovod_torch_graph.HorovodGraphStep(
+        parts, parts.model, optimiser, config, CPU, recorder=Recorder()
+    )
+    for seed in range(STEPS):
+        step.run(batch(seed=seed))
+    told = step.options["horovod.groups: 2"]
+    assert told == "the buffer has 2 pieces of 68, 60 bytes; one rank reduces none"
 
 
 def test_an_estimate_of_the_gradient_completes_no_piece() -> None:

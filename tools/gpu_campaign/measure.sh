@@ -5,7 +5,8 @@
 #
 # Stages: graphs resnet resnet-graphs scaling backends batches lstm training allreduce tune tests.
 # Results go to OUT/<sweep>; what is there is not measured again. BLOCKS (3) and WINDOW_S (1) say how
-# often and how long. A stage that the time does not suffice for ends as an interrupted sweep does:
+# often and how long, of all but training, whose launches are whole trainings, and tune, which has a
+# window of its own. A stage that the time does not suffice for ends as an interrupted sweep does:
 # what it has measured is kept. The exit code is that of the last stage that failed.
 set -uo pipefail
 

@@ -93,11 +93,10 @@ class HorovodGraphStep(FlatGraphStep):
         if not self._groups:
             return []
         sizes = ", ".join(str(piece.wire.nbytes) for piece in self._pieces)
-        told = f"the buffer is reduced in {len(self._pieces)} pieces of {sizes} bytes"
+        cut = f"{len(self._pieces)} pieces of {sizes} bytes"
+        told = f"the buffer is reduced in {cut}"
         if not self.gradient_allreduce:  # the step is cut for them nevertheless
-            told = (
-                f"the buffer has {len(self._pieces)} pieces of {sizes} bytes; one rank reduces none"
-            )
+            told = f"the buffer has {cut}; one rank reduces none"
         fits = len(self._pieces) == self._groups
         return [Finding(f"horovod.groups: {self._groups}", fits, told)]
 

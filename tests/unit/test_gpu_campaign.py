@@ -14,9 +14,9 @@ from types import ModuleType
 import pytest
 
 from harness.config import load_sweep
-from harness.config.models import RunConfig
+from harness.config.models import Sweep
 from harness.detect import Host, Machine, Mpi
-from harness.validate import plan
+from harness.validate import Plan, plan
 
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = ROOT / "tools" / "gpu_campaign"
@@ -72,9 +72,10 @@ def asked(folder: Path, devices: int, stage: str) -> list[list[str]]:
     return [json.loads(line) for line in told.read_text().splitlines()]
 
 
-def points(argv: Sequence[str], devices: int) -> tuple[RunConfig, ...]:
+def planned(argv: Sequence[str], devices: int) -> tuple[Sweep, Plan]:
+    """Return what ``harness run`` or ``harness train`` would do with so many GPUs."""
     sweep = load_sweep(argv[3], overrides(argv))
-    return plan(sweep, gpus(devices), {}, training=argv[2] == "train").points
+    return sweep, plan(sweep, gpus(devices), {}, training=argv[2] == "train")
 
 
 def overrides(argv: Sequence[str]) -> list[str]:
@@ -99,8 +100,7 @@ def test_each_point_of_a_stage_can_run_on_so_many_gpus(
             continue
         assert argv[:3] in (["-m", "harness", "run"], ["-m", "harness", "train"])
         assert argv[argv.index("--results") + 1] == str(tmp_path / "out")
-        sweep = load_sweep(argv[3], overrides(argv))
-        found = plan(sweep, gpus(devices), {}, training=argv[2] == "train")
+        sweep, found = planned(argv, devices)
         assert found.points
         most = max(sum(one.placement) for one in found.resolved.values())
         alone = stage == "batches" or sweep.name == "training"
@@ -110,10 +110,9 @@ def test_each_point_of_a_stage_can_run_on_so_many_gpus(
 
 
 def test_trainings_on_one_gpu_and_on_all_are_sweeps_of_their_own(tmp_path: Path) -> None:
-    commands = asked(tmp_path, 4, "training")
-    names = [load_sweep(argv[3], overrides(argv)).name for argv in commands]
-    assert names == ["training", "training-4"]
-    engines = [{one.engine for one in points(argv, 4)} for argv in commands]
+    found = [planned(argv, 4) for argv in asked(tmp_path, 4, "training")]
+    assert [sweep.name for sweep, _ in found] == ["training", "training-4"]
+    engines = [{point.engine for point in each.points} for _, each in found]
     assert engines == [{"none"}, {"horovod"}]
 
 
@@ -122,8 +121,8 @@ def test_on_one_gpu_the_cuts_of_the_compiled_model_are_measured(
     tmp_path: Path, devices: int, groups: set[int]
 ) -> None:
     (argv,) = asked(tmp_path, devices, "resnet-graphs")
-    found = points(argv, devices)
-    assert {one.horovod.groups for one in found if one.engine == "horovod"} == groups
+    _, found = planned(argv, devices)
+    assert {one.horovod.groups for one in found.points if one.engine == "horovod"} == groups
 
 
 def test_other_stages_say_how_many_gpus(tmp_path: Path) -> None:

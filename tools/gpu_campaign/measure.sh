@@ -51,13 +51,11 @@ stage() { # NAME
             --set measure.warmup_steps=100 --set 'measure.instruments=[phases,telemetry]'
         ;;
     resnet-graphs)
-        local pieces='{preset: latency, fusion_threshold_mb: 0, groups: '
+        local cuts=() pieces='{preset: latency, fusion_threshold_mb: 0, groups: '
         if [ "$devices" = 1 ]; then # nothing is reduced: what do the cuts of the model cost?
-            set -- --set "include=[{horovod: ${pieces}2}}, {horovod: ${pieces}4}}]"
-        else
-            set --
+            cuts=(--set "include=[{horovod: ${pieces}2}}, {horovod: ${pieces}4}}]")
         fi
-        sweep "$here/resnet-graphs.yaml" --set "placement=$placement" "$@"
+        sweep "$here/resnet-graphs.yaml" --set "placement=$placement" "${cuts[@]}"
         ;;
     scaling) # what `hvdscale predict` says of the largest count, from the smaller ones
         sweep stress_strain_weak --set backend=nccl --set "placement=$counts" \
@@ -77,7 +75,11 @@ stage() { # NAME
         HVDSCALE_PYTHON_MPI_HOST=$venv-staged/bin/python \
             sweep "$here/backends.yaml" --set "placement=[2,$devices]"
         ;;
-    batches) sweep "$here/batches.yaml" ;;
+    batches) # an eager step waits for its launches: up to which batch?
+        sweep batch_size --set name=batches --set 'execution.graph=[false,true]' \
+            --set execution.fused_optimiser=true --set measure.warmup_steps=40 \
+            --set 'measure.instruments=[phases,telemetry]'
+        ;;
     lstm) sweep "$here/lstm.yaml" --set "placement=$placement" ;;
     training)
         limited "$python" -m harness train "$here/training.yaml" --results "$out" &&
